@@ -12,9 +12,9 @@ from .graphs.mcp import build_mcp_graph as build_mcp_graph
 from .graphs.planner import build_planner_graph as build_planner_graph
 from .graphs.planning import build_planning_graph as build_planning_graph
 from .graphs.swe import build_swe_graph as build_swe_graph
-from .runtime.event_loop_thread import invoke as invoke
+from .runtime.process import close as close
+from .runtime.process import invoke as invoke
 from .runtime.session_registry import open_session as open_session
-from .runtime.shutdown import close as close
 from .state.context import Context as Context
 from .state.mcp_server import MCPServer as MCPServer
 from .state.tool_traits import Observation as Observation

@@ -131,7 +131,7 @@ def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
     from langgraph.pregel import Pregel
     from langgraph.pregel.protocol import PregelProtocol
 
-    from openmanus_graph.runtime.system_exit import guard_system_exit
+    from openmanus_graph.runtime.session_keeper import guard_system_exit
 
     builder = _builder(name)
     try:

@@ -39,8 +39,8 @@ from openmanus_graph.backends.persistence.model_call_records import (
 from openmanus_graph.backends.persistence.recording import FOLDERS
 from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
+from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.replaying import current_replay, take_known_reply
-from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 

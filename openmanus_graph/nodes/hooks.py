@@ -23,7 +23,7 @@ from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.nodes.think import route_after_think
-from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.events import Emit, notice, plan_step_of
 from openmanus_graph.runtime.middleware import (
     NodeHook,
     call_node_hook,
@@ -31,7 +31,6 @@ from openmanus_graph.runtime.middleware import (
     checked_update,
     command_update,
 )
-from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context

@@ -18,7 +18,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.persistence.steering import steering_reader
+from openmanus_graph.backends.persistence.steering import announce, steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation.announcements import NamedFiles
 from openmanus_graph.conversation.history import (
@@ -48,7 +48,6 @@ from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, open_state
 from openmanus_graph.runtime.session_registry import enter_session, running_session
-from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage

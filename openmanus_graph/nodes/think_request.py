@@ -13,6 +13,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files
+from openmanus_graph.backends.persistence.steering import SteeringReader
 from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.conversation.history import (
     HANDOVER_KEY,
@@ -39,9 +40,8 @@ from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
+from openmanus_graph.runtime.output import copy_skills
 from openmanus_graph.runtime.session import Session, lost_state
-from openmanus_graph.runtime.skills import copy_skills
-from openmanus_graph.runtime.steering import SteeringReader
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of

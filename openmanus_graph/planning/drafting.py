@@ -29,7 +29,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage

@@ -21,10 +21,10 @@ from openmanus_graph.planning.step_outcome import (
     outcome_at,
     read_outcome,
 )
-from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
+from openmanus_graph.runtime.events import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session_keeper import guard_system_exit
 from openmanus_graph.runtime.session_registry import WORKER_KEY
-from openmanus_graph.runtime.system_exit import guard_system_exit
 from openmanus_graph.state.context import Context
 
 Executor = Pregel[Any, Any, Any, Any]

@@ -12,18 +12,12 @@ import mimetypes
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.conversation.announcements import (
-    NamedFiles,
-    columns_of,
-    folders_to_make,
-    means_folder,
-    named_files,
-)
+from openmanus_graph.conversation import announcements
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.workspace import (
@@ -35,7 +29,7 @@ from openmanus_graph.runtime.workspace import (
     opened_folder,
     put_file,
 )
-from openmanus_graph.safety.folder_walk import Folder, walk
+from openmanus_graph.safety.folder_walk import walk
 from openmanus_graph.safety.open_beneath import open_beneath, shown
 from openmanus_graph.state.manus import Artifact
 
@@ -64,9 +58,8 @@ _Stamp = list[int]
 def take_baseline(workspace: Workspace, run: str, *, fresh: bool) -> None:
     """Save the baseline: the files of the workspace when a run starts. Blocks.
 
-    Args:
-        fresh: Whether to replace a baseline of that run. A run that starts again, because a crash
-            lost its first checkpoints, keeps the old one.
+    Only a fresh one replaces that of the run: after a crash that lost its first checkpoints, a run
+    that starts again keeps the old one.
     """
     if not fresh:
         with suppress(OSError), _opened_baseline(workspace, run):
@@ -96,7 +89,7 @@ def _changed(
             yield name, stamp
 
 
-def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
+def find_named_files(workspace: Workspace, run: str, task: str) -> announcements.NamedFiles:
     """Return what a run has done with the files that its task names. Blocks.
 
     A file that existed when the run began and no longer exists counts as handled.
@@ -106,7 +99,7 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     now = dict(files_in(workspace, folders))
     changed = dict(_changed(now.items(), before, began))
     missing, empty, given, there = list[str](), list[str](), list[str](), list[str]()
-    for name in named_files(task):
+    for name in announcements.named_files(task):
         try:
             found = find(workspace, name)
         except ToolError:
@@ -130,12 +123,12 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> NamedFiles:
     shrunk = [one for one in written if 2 * now[one][0] < (before or {}).get(one, [0])[0]]
     written += [name for name in missing if PurePath(name).name in elsewhere]
     missing = [name for name in missing if PurePath(name).name not in elsewhere]
-    if before != {} and not given and means_folder(task):
+    if before != {} and not given and announcements.means_folder(task):
         given.append(".")
     gone = before is not None and not before.keys() <= now.keys()
-    unmade = [one for one in folders_to_make(task) if not _is_among(one, folders)]
+    unmade = [one for one in announcements.folders_to_make(task) if not _is_among(one, folders)]
     delivered = bool(written) and not missing and not unmade
-    return NamedFiles(
+    return announcements.NamedFiles(
         missing=missing,
         delivered=delivered,
         given=given,
@@ -165,11 +158,11 @@ def _text_of(workspace: Workspace, path: str) -> str:
 
 
 def _lacks_columns(path: str, text: str, task: str) -> bool:
-    """Return True if a table does not begin with the columns that its task asks for."""
     if PurePath(path).suffix.lower() not in (".csv", ".tsv"):
         return False
     head = text.lstrip().partition("\n")[0].lower()
-    return any(one.lower() not in head for one in columns_of(PurePath(path).name, task))
+    columns = announcements.columns_of(PurePath(path).name, task)
+    return any(one.lower() not in head for one in columns)
 
 
 def _is_well_formed(path: str, text: str) -> bool:
@@ -221,25 +214,17 @@ def files_in(
             if folders is not None:
                 folders.append(folder.path)
             with suppress(OSError), os.scandir(folder.descriptor) as listed:
-                yield from _stamped(listed, folder, protected)
-
-
-def _stamped(
-    listed: Iterable[os.DirEntry[str]], folder: Folder, protected: Set[str]
-) -> Iterator[tuple[str, _Stamp]]:
-    """Yield the files of a folder, and add its folders to those that are walked."""
-    for entry in listed:
-        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
-        if path in protected or entry.is_symlink():
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED_FOLDERS:
-                folder.below.append(entry.name)
-        elif not is_part(entry.name):
-            with suppress(OSError):  # gone since it was listed
-                found = entry.stat(follow_symlinks=False)
-                name = path.encode("utf-8", "replace").decode()
-                yield name, [found.st_size, found.st_mtime_ns]
+                for entry in listed:
+                    path = f"{folder.path}/{entry.name}" if folder.path else entry.name
+                    if path in protected or entry.is_symlink():
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folder.below.extend({entry.name} - SKIPPED_FOLDERS)
+                    elif not is_part(entry.name):
+                        with suppress(OSError):  # gone since it was listed
+                            found = entry.stat(follow_symlinks=False)
+                            name = path.encode("utf-8", "replace").decode()
+                            yield name, [found.st_size, found.st_mtime_ns]
 
 
 _MOST_NAMED = 5
@@ -252,8 +237,7 @@ _CLOSE = 0.6
 def naming_neighbours(workspace: Workspace, path: str) -> Generator[None]:
     """Add the names of similar files to the error about a missing file.
 
-    Raises:
-        NamesError: The block raised a ToolError, the file does not exist, and similar ones do.
+    NamesError: The block raised a ToolError, the file does not exist, and similar ones do.
     """
     try:
         yield

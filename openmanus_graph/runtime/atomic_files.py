@@ -1,4 +1,7 @@
-"""Writes files completely or not at all, by descriptors of their folders."""
+"""Writes files completely or not at all, copies and removes folders: all by descriptors.
+
+Whatever happens to their paths meanwhile, nothing else is read or changed.
+"""
 
 import errno
 import os
@@ -6,19 +9,15 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.safety.open_beneath import (
-    OPEN_FOLDER,
-    UnsafeFileError,
-    located,
-    open_entry,
-    open_to_read,
-    require_regular,
-)
+from openmanus_graph.safety import open_beneath as opening
+from openmanus_graph.safety.folder_walk import TooDeepError, walk
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_NEW = os.O_WRONLY | _NEW
@@ -91,7 +90,7 @@ def rewrite_file(folder: int, name: str, data: bytes, like: os.stat_result) -> N
     Not atomic: readers, and a crash, may see mixed content. The caller keeps the old content.
     `like` is the status of the expected file.
     """
-    descriptor = open_entry(folder, name, name, flags=os.O_RDWR)
+    descriptor = opening.open_entry(folder, name, name, flags=os.O_RDWR)
     with os.fdopen(descriptor, "rb") as file:
         if not os.path.samestat(os.fstat(descriptor), like):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -151,7 +150,7 @@ def move_into_place(
 
 def _copy_file(source_folder: int, name: str, folder: int, copy: str) -> None:
     with (
-        open_to_read(source_folder, name, name) as source,
+        opening.open_to_read(source_folder, name, name) as source,
         os.fdopen(os.open(copy, OPEN_NEW, 0o666, dir_fd=folder), "wb") as target,
     ):
         shutil.copyfileobj(source, target)
@@ -185,14 +184,11 @@ _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 
 
 def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file, or leave the old one unchanged. Blocks. A link at its path is replaced.
+    """Write a file of the user as UTF-8, or leave the old one unchanged. Blocks.
 
-    Args:
-        path: As the user wrote it, or next to a file of theirs.
-        content: The whole content; a text is written as UTF-8.
+    A link at its path is replaced.
 
-    Raises:
-        ConfigError: It cannot be written, or leads out of the working folder.
+    ConfigError: It cannot be written, or leads out of the working folder.
     """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     with _folder_of(path) as folder:
@@ -206,7 +202,7 @@ def write_own_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         if existing is not None:
             if stat.S_ISCHR(existing.st_mode) and os.fspath(path) == os.devnull:
                 return
-            require_regular(os.fspath(path), existing)
+            opening.require_regular(os.fspath(path), existing)
         replace_file(folder, name, data, existing)
 
 
@@ -219,27 +215,148 @@ def open_own_file(path: str | os.PathLike[str], flags: int) -> int:
         name = Path(path).name
         if status(folder, name) is None:
             return os.open(name, flags | _NEW, 0o666, dir_fd=folder)
-        return open_entry(folder, name, os.fspath(path), flags=flags)
+        return opening.open_entry(folder, name, os.fspath(path), flags=flags)
 
 
 @contextmanager
 def _folder_of(path: str | os.PathLike[str]) -> Generator[int]:
     """Open the folder of a file. Below the working folder, no link may lead out of it.
 
-    Raises:
-        ConfigError: The folder cannot be opened, or the block raised an OSError.
+    ConfigError: The folder cannot be opened, or the block raised an OSError.
     """
     try:
         here, place = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100  # it follows no links
         root = here.resolve() if place.is_relative_to(here) else Path("/")
         inside = place.parent.relative_to(here if root != Path("/") else root)
-        with located(root, inside) as parent:
-            folder = os.open(parent.name, OPEN_FOLDER, dir_fd=parent.folder)
+        with opening.located(root, inside) as parent:
+            folder = os.open(parent.name, opening.OPEN_FOLDER, dir_fd=parent.folder)
             try:
                 yield folder
             finally:
                 os.close(folder)
-    except UnsafeFileError as error:
+    except opening.UnsafeFileError as error:
         raise ConfigError(f"{os.fspath(path)} is not written: {error}") from error
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)} cannot be written: {error.strerror}.") from error
+
+
+_PIECE = 1 << 20
+LeftOut = Callable[[str, os.stat_result], bool]
+"""Returns True for what is not copied, by its path below the copied entry and its status."""
+
+
+def copy_entry(
+    folder: int, name: str, target: Path, left_out: LeftOut = lambda path, found: False
+) -> None:
+    """Copy a file, a link or a folder with its content; other kinds of entries are not copied.
+
+    `folder` is the descriptor of its parent. Only we write at the target, whose parent exists.
+    `left_out` is also called for the entry itself, with an empty path.
+
+    OSError: Something cannot be read or written. What vanished meanwhile is not an error.
+    """
+    folders = dict[str, os.stat_result]()
+    if not _copy(folder, name, target, "", left_out, folders):
+        return
+    top = os.open(name, opening.OPEN_FOLDER, dir_fd=folder)
+    try:
+        for below in walk(top, _raise_unless_gone):
+            for inside in sorted(os.listdir(below.descriptor)):  # noqa: PTH208  # a descriptor
+                path = f"{below.path}/{inside}".lstrip("/")
+                with suppress(FileNotFoundError):
+                    if _copy(below.descriptor, inside, target / path, path, left_out, folders):
+                        below.below.append(inside)
+    finally:
+        os.close(top)
+    for path, found in reversed(folders.items()):  # they may forbid to write in them
+        _copy_status(found, target / path)
+
+
+def _raise_unless_gone(path: str, error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, TooDeepError)):
+        raise error
+
+
+def _copy(
+    folder: int,
+    name: str,
+    target: Path,
+    path: str,
+    left_out: LeftOut,
+    folders: dict[str, os.stat_result],
+) -> bool:
+    """Copy a file or a link, or make a folder; return True for a folder to walk into."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if left_out(path, found):
+        return False
+    if stat.S_ISLNK(found.st_mode):
+        target.symlink_to(os.readlink(name, dir_fd=folder))
+    elif stat.S_ISREG(found.st_mode):
+        with opening.open_to_read(folder, name, path or name) as source, target.open("xb") as copy:
+            _copy_content(source, copy)
+        _copy_status(found, target)
+    elif stat.S_ISDIR(found.st_mode):
+        target.mkdir()
+        folders[path] = found
+        return True
+    return False
+
+
+def remove_tree(folder: int, name: str) -> None:
+    """Remove a folder with its content, at any depth, even without rights in it. Blocks.
+
+    What cannot be removed stays, without an error. `folder` is the descriptor of its parent.
+    """
+    with suppress(OSError):
+        change_mode(folder, name, 0o700)
+        top = os.open(name, opening.OPEN_FOLDER, dir_fd=folder)
+        try:
+            waiting = deque([""])
+            while waiting:  # each folder moves to the top: no path, and no stack, gets long
+                with suppress(OSError):
+                    _empty(top, waiting.popleft(), waiting)
+        finally:
+            os.close(top)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _empty(top: int, name: str, waiting: deque[str]) -> None:
+    """Remove a folder of the top one, or all files of the top one, and queue the folders in it."""
+    below = os.open(name or ".", opening.OPEN_FOLDER, dir_fd=top)
+    try:
+        for inside in os.listdir(below):  # noqa: PTH208  # a descriptor
+            with suppress(OSError):
+                if not stat.S_ISDIR(os.stat(inside, dir_fd=below, follow_symlinks=False).st_mode):
+                    os.unlink(inside, dir_fd=below)
+                    continue
+                change_mode(below, inside, 0o700)
+                moved = part_name() if name else inside
+                if name:
+                    os.rename(inside, moved, src_dir_fd=below, dst_dir_fd=top)
+                waiting.append(moved)
+    finally:
+        os.close(below)
+    if name:
+        os.rmdir(name, dir_fd=top)
+
+
+def _copy_content(source: BinaryIO, copy: BinaryIO) -> None:
+    """Copy a file with its holes: a small program can create one of many terabytes."""
+    done, size = 0, os.fstat(source.fileno()).st_size
+    while done < size:
+        try:
+            done = source.seek(os.lseek(source.fileno(), done, os.SEEK_DATA))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is a hole at the end
+                break
+            raise
+        copy.seek(done)
+        done += copy.write(piece := source.read(_PIECE))
+        if not piece:
+            break
+    copy.truncate(size)
+
+
+def _copy_status(found: os.stat_result, target: Path) -> None:
+    target.chmod(stat.S_IMODE(found.st_mode))
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))

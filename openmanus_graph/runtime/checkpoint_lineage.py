@@ -147,10 +147,16 @@ async def _begin(
     if newest is not None and _id(newest) > checkpoint_id:  # an earlier question is answered again
         fork_id = came_back = f"@{checkpoint_id}:{_id(newest)}"
     else:
-        made_by_node = current.metadata.get("source") == "loop"
-        start = await history.start_before(checkpoint_id) if made_by_node else current
-        fork_id = f"@{_id(start)}" if start is not None and await history.is_fork(start) else ""
+        start: CheckpointTuple | None = current
+        if current.metadata.get("source") == "loop":  # made by a node: its run started before
+            found = [await history.before(checkpoint_id, source) for source in STARTS]
+            start = max((one for one in found if one is not None), key=_id, default=None)
         came_back = await history.going_back_to(start)
+        fork_id = ""
+        if start is not None and (
+            start.metadata.get("source") != "input" or await history.leaves_newest(start)
+        ):
+            fork_id = f"@{_id(start)}"
     return Lineage(fork_id, came_back), current
 
 
@@ -175,10 +181,7 @@ class _History:
         self._saver, self._thread = saver, thread
 
     async def at(self, checkpoint_id: str = "", *, wait_s: float = 0.0) -> CheckpointTuple | None:
-        """Return a checkpoint, by default the newest.
-
-        `wait_s` is how long to wait for it: LangGraph may save it while the run continues.
-        """
+        """Return a checkpoint, by default the newest; wait for one that LangGraph saves soon."""
         config = self._config({"checkpoint_id": checkpoint_id} if checkpoint_id else {})
         found = await self._read(config)
         until = time.monotonic() + wait_s
@@ -187,19 +190,10 @@ class _History:
             found = await self._read(config)
         return found
 
-    async def start_before(self, checkpoint_id: str) -> CheckpointTuple | None:
-        """Return the newest checkpoint before this one at which a run started."""
-        found = [await self._before(checkpoint_id, source) for source in STARTS]
-        return max((one for one in found if one is not None), key=_id, default=None)
-
-    async def is_fork(self, start: CheckpointTuple) -> bool:
-        """Return True if a run started at a checkpoint other than the newest one."""
-        return start.metadata.get("source") != "input" or await self._leaves_newest(start)
-
     async def going_back_to(self, start: CheckpointTuple | None) -> str:
         """Return the id of the return that led to a start, also through edits; else empty."""
         while start is not None and start.metadata.get("source") in STARTS:
-            if await self._leaves_newest(start):
+            if await self.leaves_newest(start):
                 return f"@{_id(start)}"
             start = await self._origin(start)
         return ""
@@ -216,7 +210,9 @@ class _History:
             # The node after a checkpoint takes the snapshot of the files at that checkpoint.
             written = snapshot_written_after(saved)
             origin = None if written else await self._origin(saved)
-            if origin is None or not self._nothing_ran_between(origin, saved):
+            # At a start no node ran: LangGraph added a message, or a person edited the state.
+            is_start = saved.metadata.get("source") in STARTS
+            if origin is None or not (is_start or START in origin.checkpoint["channel_values"]):
                 values = {**saved.checkpoint["channel_values"], **written}
                 found = values.get(SNAPSHOT_KEY) or "", values.get(GAP_KEY) or ""
                 is_needed = or_later and not any(found)
@@ -239,16 +235,10 @@ class _History:
                 return written.get(SNAPSHOT_KEY) or "", written.get(GAP_KEY) or ""
         return "", ""
 
-    async def _leaves_newest(self, start: CheckpointTuple) -> bool:
+    async def leaves_newest(self, start: CheckpointTuple) -> bool:
         """Return True if a checkpoint does not follow the one that was newest at that time."""
-        before, origin = await self._before(_id(start)), await self._origin(start)
+        before, origin = await self.before(_id(start)), await self._origin(start)
         return before is not None and _id(before) > (_id(origin) if origin else "")
-
-    @staticmethod
-    def _nothing_ran_between(parent: CheckpointTuple, saved: CheckpointTuple) -> bool:
-        """Return True if no node ran: LangGraph added a message, or a person edited the state."""
-        is_start = saved.metadata.get("source") in STARTS
-        return is_start or START in parent.checkpoint["channel_values"]
 
     async def _origin(self, one: CheckpointTuple) -> CheckpointTuple | None:
         """Return the checkpoint that one was made from: its parent, or the one that it copies."""
@@ -267,7 +257,7 @@ class _History:
                 return other
         return parent
 
-    async def _before(self, checkpoint_id: str, source: str = "") -> CheckpointTuple | None:
+    async def before(self, checkpoint_id: str, source: str = "") -> CheckpointTuple | None:
         before = self._config({"checkpoint_id": checkpoint_id})
         wanted = {"source": source} if source else None
         listed = self._list(filter=wanted, before=before, limit=1)

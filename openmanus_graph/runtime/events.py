@@ -3,16 +3,24 @@
 Nodes, `call_model` and `run_call` send them through LangGraph's custom stream; the command line
 adds `thread` and `ts`, and its own events (`run_start`, `interrupt`, `final`).
 `docs/events.md` is generated from these types.
+
+The observer of this process's runs also gets the events: the server records and shows runs with it.
+The command line and other programs have none.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NotRequired, cast
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, Protocol, cast
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.types import Interrupt
 from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
+from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact, Claims, Usage
+from openmanus_graph.state.settings import Settings
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -216,7 +224,6 @@ step asks."""
 
 
 def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
-    """Return the event of an open question."""
     asked = waiting.value  # a user's tool may ask with any value
     value = cast("Mapping[str, Any]", asked) if isinstance(asked, Mapping) else {"question": asked}
     step = {"plan_step": str(value["plan_step"])} if value.get("plan_step") else {}
@@ -232,5 +239,64 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON schema of one event."""
     return TypeAdapter[Any](Event).json_schema()
+
+
+PLAN_STEP_KEY = "openmanus_step"
+"""Metadata of a run inside a plan's step: the step's id, `outer/inner` in a plan within a step."""
+
+
+@dataclass(frozen=True)
+class ObservedRun:
+    """One run of a graph on a thread."""
+
+    id: str
+    thread: str
+    agent: str
+    """The graph's name if known; servers pass it in the metadata."""
+    given: Any
+    """The graph's input."""
+    checkpoint: str = ""
+    """Id of the checkpoint it starts from; empty for the newest."""
+
+
+class RunObserver(Protocol):
+    """Is called about runs on threads. Only `on_start` may refuse a run, by raising."""
+
+    async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
+        """Called when a run's settings are known, before its first node works."""
+
+    def on_event(self, run: str, thread: str, plan_step: str, event: dict[str, Any]) -> None:
+        """Called with each event of a run, on the event loop or on a tool's thread.
+
+        `plan_step` is the id of the plan step that sent it; empty outside of plans.
+        """
+
+    async def on_end(self, run: ObservedRun, error: BaseException | None) -> None:
+        """Called when a run has ended and its state is saved."""
+
+
+_observers: list[RunObserver] = []
+
+
+def observe_runs(run_observer: RunObserver) -> None:
+    _observers[:] = [run_observer]
+
+
+@contextlib.contextmanager
+def observing_runs(run_observer: RunObserver) -> Generator[None]:
+    before = list(_observers)
+    observe_runs(run_observer)
+    try:
+        yield
+    finally:
+        _observers[:] = before
+
+
+def run_observer() -> RunObserver | None:
+    return _observers[0] if _observers else None
+
+
+def plan_step_of(config: RunnableConfig) -> str:
+    """Return the id of the plan step that a node runs in; empty outside of plans."""
+    return str((config.get("metadata") or {}).get(PLAN_STEP_KEY, ""))

@@ -93,7 +93,6 @@ class Limit:
         return f"{self._number(self.left)} of {self.words()}{own}"
 
     def event(self) -> dict[str, Any]:
-        """Return the event for the limit that ends the run."""
         return {
             "type": "limit",
             "reason": self.reason,
@@ -143,20 +142,19 @@ class LimitReached(Exception):  # not an error: a regular end of a run
 
 def recursion_limit(graph: Any) -> int:
     """Return the supersteps that a graph may take: its own limit, or practically no limit."""
-    own: dict[str, Any] = getattr(graph, "config", None) or {}
-    limit: int = own.get("recursion_limit", RECURSION_LIMIT)
-    return limit
+    own: dict[str, int] = getattr(graph, "config", None) or {}
+    return own.get("recursion_limit", RECURSION_LIMIT)
 
 
 def run_limits(progress: Progress, settings: Settings, next_call: Progress = A_STEP) -> list[Limit]:
     """Return the limits of a run. `next_call` is what the next model call may need."""
-    done, ahead = progress.usage, next_call.usage
-    dollars = done["cost_usd"], ahead["cost_usd"], ahead["cost_usd"]
+    used, ahead = progress.usage, next_call.usage
     steps = progress.steps, next_call.steps, 0
     limits = [Limit("max_steps", "max_steps", "steps", settings.max_steps, *steps)]
     if (most := settings.max_total_tokens) is not None:
-        tokens = _tokens(done), _tokens(ahead), _tokens(ahead)
-        limits.append(Limit("budget", "max_total_tokens", "tokens", most, *tokens))
+        done, needed = (one["input_tokens"] + one["output_tokens"] for one in (used, ahead))
+        limits.append(Limit("budget", "max_total_tokens", "tokens", most, done, needed, needed))
+    dollars = used["cost_usd"], ahead["cost_usd"], ahead["cost_usd"]
     limits.append(Limit("budget", "max_cost_usd", "$", settings.max_cost_usd, *dollars))
     if (most_s := settings.timeout_s) is not None:
         seconds = progress.elapsed_s, 0, min(CLOSING_MOST_S, CLOSING_SHARE * most_s)
@@ -177,7 +175,6 @@ def reached_limit(
 
 
 def most_used_limit(reason: LimitReason, progress: Progress, settings: Settings) -> Limit:
-    """Return the limit of a kind that is used the most."""
     limits = [limit for limit in run_limits(progress, settings) if limit.reason == reason]
     return max(limits, key=lambda limit: limit.used / limit.most if limit.most else 1)
 
@@ -190,10 +187,6 @@ def time_left_s(
         if limit.reason == "timeout":
             return limit.most - limit.used - (limit.summary if keeps_reserve else 0)
     return None
-
-
-def _tokens(usage: Usage) -> int:
-    return usage["input_tokens"] + usage["output_tokens"]
 
 
 STOP_GRACE_S = 5.0
@@ -216,40 +209,35 @@ class RunStopping(Exception):  # an event, not an error
 
 
 async def unless_stopped(work: Awaitable[T], *, read_only: bool) -> T:
-    """Wait for a tool call. On a stop, one without effects is abandoned: it can be repeated.
+    """Wait for a tool call. One without effects can be repeated: on a stop it is abandoned.
 
-    Raises:
-        RunStopping: It was abandoned.
+    RunStopping: It was abandoned.
     """
-    runtime = _runtime()
-    if not read_only or runtime is None:
+    if not read_only:
         return await work
-    return await _unless(work, lambda: runtime.drain_requested, STOP_GRACE_S, RunStopping())
+    return await _unless(work, lambda run: run.drain_requested, STOP_GRACE_S, RunStopping())
 
 
 async def unless_interrupted(work: Awaitable[T]) -> T:
-    """Wait for a model request. Ctrl-C ends it at once, and nothing of it is kept.
+    """Wait for a model request. Only Ctrl-C ends it at once: it is paid for.
 
-    Other signals let it finish, because it is paid for.
-
-    Raises:
-        GraphDrained: It was abandoned. The thread continues before it.
+    GraphDrained: It was abandoned. The thread continues before it.
     """
-    runtime = _runtime()
-    if runtime is None:
-        return await work
     interrupted = GraphDrained(INTERRUPT)
-    return await _unless(work, lambda: runtime.drain_reason == INTERRUPT, 0, interrupted)
+    return await _unless(work, lambda run: run.drain_reason == INTERRUPT, 0, interrupted)
 
 
 async def _unless(
-    work: Awaitable[T], stopped: Callable[[], bool], grace_s: float, error: Exception
+    work: Awaitable[T], stopped: Callable[[Runtime[Any]], bool], grace_s: float, error: Exception
 ) -> T:
+    runtime = _runtime()
+    if runtime is None:
+        return await work
     call, ends = asyncio.ensure_future(work), None
     try:
         while not call.done():
             await asyncio.wait({call}, timeout=_POLL_S)
-            if ends is None and stopped():
+            if ends is None and stopped(runtime):
                 ends = time.monotonic() + grace_s
             if ends is not None and time.monotonic() >= ends and not call.done():
                 raise error
@@ -302,12 +290,9 @@ def limit_call(
 ) -> TimeLimit:
     """Decide how long a call may take.
 
-    Args:
-        own_s: The limit in the call's arguments, or its tool's default.
-        sandbox: Has the limit for calls if neither they nor their tool set one.
-        now: When the call starts, on the monotonic clock.
-        deadline: When the run's time ends, on that clock.
-        stops_itself: Whether the tool enforces the limit, and needs time to return its output.
+    `own_s` is the limit in the call's arguments, or its tool's default. The call starts `now` and
+    the run's time ends at the `deadline`, on the monotonic clock. A tool that stops itself at the
+    limit needs time to return its output.
     """
     seconds = declared_limit_s(traits, sandbox) if own_s is None else own_s
     cut_off_at = now + seconds + (CUT_OFF_GRACE_S if stops_itself else 0)

@@ -44,7 +44,6 @@ Handler = Callable[[Any], Awaitable[Any]]
 
 
 def overrides(middleware: "Middleware", method: str) -> bool:
-    """Return True if a middleware overrides a method of `AgentMiddleware`."""
     from langchain.agents.middleware import AgentMiddleware
 
     return getattr(type(middleware), method) is not getattr(AgentMiddleware, method)
@@ -112,8 +111,8 @@ def checked_update(update: Any) -> Update:
     given = dict(cast("Mapping[str, Any]", update))
     if own := sorted(given.keys() & (ManusState.__annotations__.keys() - {"messages"})):
         raise ConfigError(
-            f"A middleware writes {', '.join(own)}, which is the graph's own and only to be read. "
-            "Declare a key of another name in its state_schema."
+            f"A middleware writes {', '.join(own)}, which only the graph may write. Declare a "
+            "key of another name in its state_schema."
         )
     return given
 
@@ -122,8 +121,8 @@ def command_update(command: Command[Any]) -> Update:
     """Return the update of a command that only updates. ConfigError: it does more than that."""
     if command.goto or command.graph is not None or command.resume is not None:
         raise ConfigError(
-            "A middleware returned a Command that goes somewhere or resumes, which this graph does "
-            "not carry out. Return an update, with `jump_to` where the hook declares it."
+            "A middleware returned a Command with `goto`, `graph` or `resume`, which this graph "
+            "does not carry out. Return an update, with `jump_to` if the hook declares it."
         )
     return {} if command.update is None else checked_update(command.update)
 
@@ -131,21 +130,20 @@ def command_update(command: Command[Any]) -> Update:
 def added_messages(update: Mapping[str, Any]) -> Update:
     """Return an update from within a step: its messages are added, and get ids.
 
-    Raises:
-        ConfigError: It removes messages or jumps, which only a hook between the steps can do.
+    ConfigError: It removes messages or jumps, which only a hook between the steps can do.
     """
     if update.get("jump_to") is not None:
         raise ConfigError(
-            "A middleware or tool jumps while a step is under way. Do it in a hook between the "
-            "steps: before_model or after_model."
+            "A middleware or tool jumps during a step. Do it in a hook between the steps: "
+            "before_model or after_model."
         )
     if "messages" not in update:
         return dict(update)
     messages = _with_ids(update["messages"])
     if any(isinstance(message, RemoveMessage) for message in messages):
         raise ConfigError(
-            "A middleware or tool removes messages while a step is under way. Do it in a hook "
-            "between the steps: before_model or after_model."
+            "A middleware or tool removes messages during a step. Do it in a hook between the "
+            "steps: before_model or after_model."
         )
     return {**update, "messages": [_marked(message) for message in messages]}
 

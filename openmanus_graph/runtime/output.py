@@ -1,21 +1,30 @@
-"""Shortens long output for every tool, and makes text safe to show.
+"""Shortens long output for every tool, makes text safe to show, and fills a thread's outputs.
 
-A shortened text has its head, its tail, which lines are left out, and where the whole is stored.
+A shortened text has its head, its tail, which lines are left out, and where the whole is stored:
+in the thread's outputs, where copies of the run's skills are as well.
 """
 
 import codecs
 import hashlib
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from openmanus_graph.runtime.atomic_files import part_name
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.atomic_files import copy_entry, part_name
+from openmanus_graph.safety.open_beneath import located
 
+if TYPE_CHECKING:  # heavy, and child processes import this module
+    from openmanus_graph.runtime.workspace import Workspace
+    from openmanus_graph.state.context import Skill
+
+MIN_OBSERVATION_CHARS = 7000
+_WINDOW_SHARE, _CHARS_PER_TOKEN = 0.02, 4
+_OVERRUN_PERCENT = 15
 MARK_CHARS = 300
 """Characters kept free for `left_out`."""
 MARK = re.compile(r"\[\.\.\. (?:lines \d|\d+ characters of line).* left out; .+ \.\.\.\]")
@@ -30,7 +39,17 @@ _UTF8_LONGEST = 4
 _NEWEST_BYTES = 4096
 
 
-def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CHARS) -> str:
+def max_observation_chars(window_tokens: int) -> int:
+    """Return the most characters of one observation: a fixed share of the model's window."""
+    return max(MIN_OBSERVATION_CHARS, int(window_tokens * _WINDOW_SHARE * _CHARS_PER_TOKEN))
+
+
+def with_overrun(max_chars: int) -> int:
+    """Return the length up to which a text is shown whole: a little more is not worth a cut."""
+    return max_chars * (100 + _OVERRUN_PERCENT) // 100
+
+
+def shorten(text: str, workspace: "Workspace", max_chars: int = MIN_OBSERVATION_CHARS) -> str:
     """Return the text, or its head and tail with a mark that says where the whole is stored.
 
     The same text always gives the same result. Blocks when it writes.
@@ -43,7 +62,11 @@ def shorten(text: str, workspace: Workspace, max_chars: int = MIN_OBSERVATION_CH
 
 
 def shorten_file(
-    file: BinaryIO, workspace: Workspace, *, start: int = 0, max_chars: int = MIN_OBSERVATION_CHARS
+    file: BinaryIO,
+    workspace: "Workspace",
+    *,
+    start: int = 0,
+    max_chars: int = MIN_OBSERVATION_CHARS,
 ) -> str:
     """Return an opened file's text from an offset, shortened like `shorten`, in little memory.
 
@@ -53,22 +76,30 @@ def shorten_file(
     file.seek(start)
     if os.fstat(file.fileno()).st_size - start <= max_chars * _UTF8_LONGEST:
         return shorten(plain(file.read().decode("utf-8", "replace")), workspace, max_chars)
-    whole = _scan(file, max_chars)
-    if whole.characters <= with_overrun(max_chars):
-        file.seek(start)
-        return plain(file.read(whole.size).decode("utf-8", "replace"))
-    saved_at = _saved(lambda: _copy(file, start, whole, workspace))
-    head, tail = plain(whole.head), plain(whole.tail)
-    return _cut(head, tail, whole.characters, whole.lines, saved_at, max_chars)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
+    while piece := file.read(_CHUNK_BYTES):
+        size += len(piece)
+        digest.update(piece)
+        text = decoder.decode(piece)
+        characters += len(text)
+        ends += text.count("\n")
+        head = head if len(head) >= max_chars else (head + text)[:max_chars]
+        tail = (tail + text)[-max_chars:]
+    file.seek(start)
+    if characters <= with_overrun(max_chars):
+        return plain(file.read(size).decode("utf-8", "replace"))
+    name = f"{digest.hexdigest()[:16]}.txt"
+    saved_at = _saved(lambda: _copy(file, size, workspace.outputs / name))
+    lines = ends + (not tail.endswith("\n"))
+    return _cut(plain(head), plain(tail), characters, lines, saved_at, max_chars)
 
 
 def left_out(first: int, last: int, lines: int, characters: int, saved_at: Path | str) -> str:
     """Return which lines of a text, counted from 1, are left out, and how to read them.
 
-    Args:
-        lines: Of the whole text.
-        characters: How many are left out.
-        saved_at: Where the whole text is, or why it is not stored.
+    `lines` is how many the whole text has, `characters` how many are left out, and `saved_at` where
+    the whole is, or why it is not stored.
     """
     if first == last:
         more = f"the whole is in {saved_at}" if isinstance(saved_at, Path) else saved_at
@@ -86,17 +117,6 @@ def plain(text: str) -> str:
 def printable(text: str) -> str:
     """Make text safe for a terminal: no control sequences, only characters that can be encoded."""
     return _CONTROLS.sub("", text).encode("utf-8", "replace").decode()
-
-
-@dataclass(frozen=True)
-class _Stream:
-    name: str
-    """Derived from a hash of its content."""
-    size: int
-    head: str
-    tail: str
-    characters: int
-    lines: int
 
 
 def newest_line(file: BinaryIO, start: int = 0) -> str:
@@ -120,34 +140,16 @@ def line_count(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))
 
 
-def _scan(source: BinaryIO, max_chars: int) -> _Stream:
-    """Read a stream in chunks from its position, keeping its head and tail."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
-    while piece := source.read(_CHUNK_BYTES):
-        size += len(piece)
-        digest.update(piece)
-        text = decoder.decode(piece)
-        characters += len(text)
-        ends += text.count("\n")
-        head = head if len(head) >= max_chars else (head + text)[:max_chars]
-        tail = (tail + text)[-max_chars:]
-    lines = ends + (not tail.endswith("\n"))
-    return _Stream(f"{digest.hexdigest()[:16]}.txt", size, head, tail, characters, lines)
-
-
-def _copy(source: BinaryIO, start: int, whole: _Stream, workspace: Workspace) -> Path:
-    """Copy the scanned part of a stream, without what was written later, and return the copy."""
-    workspace.outputs.mkdir(parents=True, exist_ok=True)
-    temporary = workspace.outputs / part_name()
-    left = whole.size
-    source.seek(start)
+def _copy(source: BinaryIO, size: int, target: Path) -> Path:
+    """Copy this part of a stream, without what was written later, and return the target."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(part_name())
     try:
-        with temporary.open("wb") as target:
-            while left and (piece := source.read(min(left, _CHUNK_BYTES))):
-                target.write(piece)
-                left -= len(piece)
-        return temporary.replace(workspace.outputs / whole.name)
+        with temporary.open("wb") as copy:
+            while size and (piece := source.read(min(size, _CHUNK_BYTES))):
+                copy.write(piece)
+                size -= len(piece)
+        return temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)  # a full disk leaves half of it
 
@@ -163,14 +165,9 @@ def _saved(save: Callable[[], Path]) -> Path | str:
 def _cut(
     head: str, tail: str, characters: int, lines: int, saved_at: Path | str, max_chars: int
 ) -> str:
-    """Join the ends, at line breaks if that costs little.
+    """Join a text's ends, at line breaks if that costs little, to `max_chars` characters.
 
-    Args:
-        head: The beginning, at least as long as can be shown.
-        tail: The end.
-        characters: Of the whole text, as are `lines`.
-        saved_at: Where the whole text is, or why it is not stored.
-        max_chars: Of the result.
+    The ends are at least as long as can be shown. All else is as for `left_out`.
     """
     max_chars = max(max_chars - MARK_CHARS, max_chars // 2)
     head, tail = head[: max_chars * 2 // 3], tail[-(max_chars // 3) :]
@@ -183,3 +180,36 @@ def _cut(
     mark = left_out(first, last, lines, characters - len(head) - len(tail), saved_at)
     gap = "" if head.endswith("\n") else "\n"
     return f"{head}{gap}[... {mark} ...]\n{tail}"  # as `MARK` finds it
+
+
+def skills_folder(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
+    """Return the folder of the copies. It changes when a skill changes."""
+    digests = "".join(f"{skill.name} {skill.digest}\n" for skill in skills)
+    return workspace.outputs / "skills" / hashlib.sha256(digests.encode()).hexdigest()[:12]
+
+
+def copy_skills(skills: "Sequence[Skill]", workspace: "Workspace") -> Path:
+    """Copy the skills unless this was done before, and return the folder of the copies. Blocks.
+
+    ConfigError: One was changed since it was found, so its current content is not trusted.
+    """
+    from openmanus_graph.config.instructions import SkillError, digest_of  # which is heavy
+
+    target = skills_folder(skills, workspace)
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".copying-") as part:
+        whole = Path(part) / "skills"
+        for skill in skills:
+            copy = whole / skill.name
+            with suppress(SkillError, FileNotFoundError):
+                whole.mkdir(exist_ok=True)
+                with located(skill.folder.parent, skill.folder, follow=False) as place:
+                    copy_entry(place.folder, place.name, copy)
+                if digest_of(copy) == skill.digest:
+                    continue
+            raise ConfigError(f"The skill {skill.folder} is being changed; try again.")
+        with suppress(OSError):  # another run of the thread was faster
+            whole.rename(target)
+    return target

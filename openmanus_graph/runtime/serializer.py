@@ -104,8 +104,7 @@ class StrictSerializer(SerializerProtocol):
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Serialise a value.
 
-        Raises:
-            ConfigError: It holds a type that is not in the table, or is too deep or too large.
+        ConfigError: It holds a type that is not in the table, or is too deep or too large.
         """
         try:
             content = ormsgpack.packb(self._lowered(obj, 0), option=_OPTION)
@@ -134,15 +133,14 @@ class StrictSerializer(SerializerProtocol):
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read what `dumps_typed` returned.
 
-        Raises:
-            RefusedDataError: It has another format, is damaged, or contains what may not be read.
+        RefusedDataError: It has another format, is damaged, or contains what may not be read.
         """
         kind, content = data
         if kind not in (_PLAIN, _COMPRESSED):
             raise RefusedDataError(f"a value of the unknown format {str(kind)[:40]!r}")
         content, known = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
         if _checksum(content) != known:
-            raise RefusedDataError("a value that is not as it was written")
+            raise RefusedDataError("a value that was changed after it was written")
         if kind == _COMPRESSED:
             content = _decompressed(content)
         if len(content) > MAX_BYTES:
@@ -175,17 +173,16 @@ class StrictSerializer(SerializerProtocol):
         return self._lowered(_base_of(value), depth)
 
     def _raised(self, value: Any, depth: int) -> Any:
-        """Return the value that was passed to `_lowered`."""
         kind = cast("type[Any]", type(value))
         if kind in _SCALARS or kind is int:
             return value
         if depth >= MAX_DEPTH:
             raise RefusedDataError(f"a value that is nested more than {MAX_DEPTH} levels deep")
         if kind is dict:
-            return {
-                _read_key(name): self._raised(one, depth + 1)
-                for name, one in cast("dict[Any, Any]", value).items()
-            }
+            entries = cast("dict[Any, Any]", value)
+            if any(type(name) not in _SCALARS and type(name) is not int for name in entries):
+                raise RefusedDataError("an object whose keys are not texts")
+            return {name: self._raised(one, depth + 1) for name, one in entries.items()}
         if kind is list:
             return [self._raised(one, depth + 1) for one in cast("list[Any]", value)]
         if kind is not _Extension:
@@ -298,7 +295,6 @@ def _number(digits: str) -> int:
 
 
 def _key(name: Any) -> Any:
-    """Return the stored form of a dict key."""
     kind = cast("type[Any]", type(name))
     if kind is str:
         return name if name.isascii() else name.encode("utf-8", "replace").decode()
@@ -309,12 +305,6 @@ def _key(name: Any) -> Any:
     raise ConfigError(
         f"An object whose keys are of the type {kind.__name__} cannot be stored. Use texts as keys."
     )
-
-
-def _read_key(name: Any) -> Any:
-    if type(name) in _SCALARS or type(name) is int:
-        return name
-    raise RefusedDataError("an object whose keys are not texts")
 
 
 def _base_of(value: Any) -> Any:
@@ -330,22 +320,18 @@ def _base_of(value: Any) -> Any:
             return bytes(value)
         if isinstance(value, pathlib.PurePath):
             return pathlib.Path(value)
-    name = _name_of(cast("type[Any]", type(value)))
+    kind = cast("type[Any]", type(value))
     raise ConfigError(
-        f"A value of the type {name} cannot be stored. Store plain values, or register the type: "
-        "stored_types=[...] (docs/embedding.md#your-own-types)."
+        f"A value of the type {kind.__module__}.{kind.__qualname__} cannot be stored. Store plain "
+        "values, or register the type: stored_types=[...] (docs/embedding.md#your-own-types)."
     )
-
-
-def _name_of(kind: type[Any]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _codec_of(kind: Any) -> _Codec:
     """Return how an app's type is stored. ConfigError: it cannot be stored."""
     if isinstance(kind, type):
-        name: str = _name_of(cast("type[Any]", kind))
         made: Any = kind
+        name = f"{made.__module__}.{made.__qualname__}"
         if issubclass(kind, Enum):
             return _Codec(name, made, lambda value: value.value, made)
         if issubclass(kind, BaseModel):
@@ -385,7 +371,8 @@ def _several(kind: Any) -> _Codec:
     def make(found: list[Any]) -> Any:
         if is_set and len(found) > MAX_SET:
             raise ValueError("too many elements")
-        return kind(_hashable(one) for one in found)
+        # A list was a tuple when it was stored.
+        return kind(tuple(cast("list[Any]", one)) if type(one) is list else one for one in found)
 
     def fields(value: Any) -> list[Any]:
         if is_set and len(value) > MAX_SET:
@@ -395,11 +382,6 @@ def _several(kind: Any) -> _Codec:
         return list(value)
 
     return _Codec(kind.__name__, kind, fields, make)
-
-
-def _hashable(value: Any) -> Any:
-    """Return a tuple for a list: it was a tuple when it was stored."""
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _table() -> Iterable[_Codec]:

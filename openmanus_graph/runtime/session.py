@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from openmanus_graph.runtime.checkpoint_lineage import Lineage
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import HandleState, HandleStates
@@ -93,7 +93,7 @@ class Session:
         Closing them here would end the parent's processes, or write to its connections.
         """
         self._handles: dict[str, _OpenHandle] = {}
-        self._open_calls: dict[str, Any] = {}
+        self.open_calls: dict[str, Any] = {}
         """Calls that keep running while the run waits for a person, by the effect's digest."""
         self._cache: dict[Any, Any] = {}
         self._cache_across_runs: dict[Any, Any] = {}
@@ -141,7 +141,6 @@ class Session:
         return cast("T", cache[key])  # the key has one type of value
 
     def find_cached(self, key: Any) -> Any:
-        """Return what was made for this key during this run, or None."""
         return self._cache.get(key)
 
     def cached_across_runs(self, key: Any, make: Callable[[], T]) -> T:
@@ -150,7 +149,7 @@ class Session:
         return cast("T", made)  # the key has one type of value
 
     async def cached_off_loop(self, key: Any, make: Callable[[], T]) -> T:
-        """Do the same as `cached` for a `make` that blocks."""
+        """Do the same for a `make` that blocks."""
         if key not in self._cache:
             await asyncio.to_thread(self.cached, key, make)
         return self.cached(key, make)
@@ -160,10 +159,7 @@ class Session:
         return branch if self.fork_id in branch else branch + self.fork_id
 
     def handle(self, name: str, open_handle: Callable[[], H]) -> H:
-        """Return the handle of that name; open it if there is none. May block.
-
-        The name is that of the resource that its tools share.
-        """
+        """Return the handle of a resource that tools share; open it if there is none. May block."""
         with self._lock:
             if name not in self._handles:
                 identity = f"{name}:{secrets.token_hex(8)}"
@@ -171,15 +167,11 @@ class Session:
             return cast("H", self._handles[name].handle)  # the name has one type of handle
 
     def find(self, name: str) -> Handle | None:
-        """Return an open handle, if there is one of that name; never waits."""
         known = self._handles.get(name)
         return None if known is None else known.handle
 
     def drop(self, name: str) -> None:
-        """Close a handle that is broken or no longer needed; the next use opens another.
-
-        The caller reports it to the model.
-        """
+        """Close a broken or needless handle. The caller reports it to the model."""
         with self._lock:
             known = self._handles.pop(name, None)
         if known is not None:
@@ -187,7 +179,6 @@ class Session:
             known.handle.close()
 
     def handle_states(self) -> HandleStates:
-        """Return what the handles hold, including dropped ones."""
         # A copy, without the lock: another thread may hold it for as long as a kernel starts.
         live = list(self._handles.values())
         return self._dropped | {
@@ -198,7 +189,7 @@ class Session:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is open that the thread's next run could use."""
-        return not self._handles and not self._open_calls
+        return not self._handles and not self.open_calls
 
     def identities(self) -> set[str]:
         """Return the identities of the open handles; in a replay, those of the recorded run."""
@@ -206,20 +197,9 @@ class Session:
             return replay.live_handles()
         return {known.identity for known in list(self._handles.values())}
 
-    def keep_open_call(self, digest: str, call: Any) -> None:
-        """Keep a call that continues to run while the run waits for a person."""
-        self._open_calls[digest] = call
-
-    def pop_open_call(self, digest: str) -> Any:
-        """Remove and return a call that was kept open, or None."""
-        return self._open_calls.pop(digest, None)
-
-    def has_open_call(self, digest: str) -> bool:
-        return digest in self._open_calls
-
     def close(self) -> None:
         """Close everything, newest first. May block."""
-        self._open_calls.clear()  # they end with their handles
+        self.open_calls.clear()  # they end with their handles
         while True:
             with self._lock:
                 if not self._handles:
@@ -240,7 +220,6 @@ os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def changed_state(known: HandleStates, now: HandleStates) -> HandleStates:
-    """Return the handle states that differ from the known ones."""
     return {
         identity: state
         for identity, state in now.items()
@@ -251,9 +230,7 @@ def changed_state(known: HandleStates, now: HandleStates) -> HandleStates:
 def lost_state(states: HandleStates, live: Set[str], resource: str = "") -> list[str]:
     """Return descriptions of the state of handles that this process does not have.
 
-    Args:
-        live: The identities of the handles of this process.
-        resource: Only handles of this resource; empty for all.
+    `live` are the identities of those that it has. `resource` selects handles; empty for all.
     """
     return [
         known["what"]

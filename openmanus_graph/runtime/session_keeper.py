@@ -1,40 +1,36 @@
-"""What our graphs add around each run (`SessionKeeper`) and each node (`graph_node`)."""
+"""What our graphs add around each run (`SessionKeeper`) and each node (`graph_node`).
+
+`guard_system_exit` is for users' tools and graphs: a `SystemExit` inside an asyncio task would stop
+the event loop before it could be caught.
+"""
 
 import contextlib
+import copy
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.config import get_config
+from langgraph.constants import START
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from openmanus_graph.runtime.events import GRAPH_EVENTS
-from openmanus_graph.runtime.run_observer import (
-    PLAN_STEP_KEY,
-    RunLocation,
-    find_location,
-    location_around,
-    locations,
-    plan_step_of,
-    run_observer,
-    tool_calls,
-)
-from openmanus_graph.runtime.session_registry import (
-    WORKER_KEY,
-    observed_run,
-    register_run,
-    release_run,
-)
+from openmanus_graph.runtime import events, session_registry
+from openmanus_graph.runtime.session_registry import RunLocation, locations, tool_calls
 from openmanus_graph.runtime.traces import RunSpan, is_tracing
 from openmanus_graph.state.context import Context
 
 N = TypeVar("N", bound=Callable[..., Awaitable[Any]])
+Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
+Function = Callable[..., Any] | None
 
 
 class SessionKeeper(AsyncCallbackHandler):
@@ -64,17 +60,28 @@ class SessionKeeper(AsyncCallbackHandler):
         if run_id in locations:
             return  # registered already, by the keeper of an outer graph
         known = metadata or {}
-        worker = str(known.get(WORKER_KEY, ""))
-        around = location_around(parent_run_id, worker)
+        worker = str(known.get(session_registry.WORKER_KEY, ""))
+        around = None
+        if parent_run_id is not None:
+            # A graph that a tool runs belongs to the run around the tool if it is a worker's, as
+            # subagents are. Any other graph is a run by itself.
+            in_tool = tool_calls.get(parent_run_id) if worker else None
+            around = locations.get(parent_run_id) or in_tool
         if around is not None and around.worker == worker:
             locations[run_id] = around
             return
-        key = register_run(run_id, around, worker, known, inputs)
-        answered = around.answered if around else _has_answer(inputs, parent_run_id)
+        key = session_registry.register_run(run_id, around, worker, known, inputs)
+        if around is not None:
+            answered = around.answered
+        elif parent_run_id is not None:
+            answered = True  # a run in others' graphs may be resumed with an answer
+        else:
+            is_command = isinstance(inputs, Command)
+            answered = is_command and cast("Command[Any]", inputs).resume is not None
         span = None
         if is_tracing():
             agent, thread = str(kwargs.get("name") or ""), str(known.get("thread_id") or "")
-            span = RunSpan(agent, thread, str(known.get(PLAN_STEP_KEY, "")))
+            span = RunSpan(agent, thread, str(known.get(events.PLAN_STEP_KEY, "")))
         locations[run_id] = RunLocation(run_id, key, worker, answered, span)
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:
@@ -115,14 +122,7 @@ async def _end(run_id: uuid.UUID, error: BaseException | None, outputs: Any = No
         location.span.end(outputs, error)
     for call in [call for call, around in tool_calls.items() if around.run == run_id]:
         del tool_calls[call]  # it was cancelled
-    await release_run(location, error)
-
-
-def _has_answer(inputs: Any, parent_run_id: uuid.UUID | None) -> bool:
-    """Return True if a run is resumed with an answer; a run in others' graphs may be."""
-    if parent_run_id is not None:
-        return True
-    return isinstance(inputs, Command) and cast("Command[Any]", inputs).resume is not None
+    await session_registry.release_run(location, error)
 
 
 def graph_node(node: N) -> N:
@@ -133,14 +133,34 @@ def graph_node(node: N) -> N:
 
     @wraps(node)
     async def wrapped_node(state: Any, runtime: Runtime[Context]) -> Any:
-        if run_observer() is not None:
+        if events.run_observer() is not None:
             runtime = runtime.override(stream_writer=_observed_writer(runtime))
-        location = find_location(get_config()) if is_tracing() else None
+        location = session_registry.find_location(get_config()) if is_tracing() else None
         span = location.span if location is not None else None
         with span.entered() if span is not None else contextlib.nullcontext():
             return await node(state, runtime)
 
     return cast("N", wrapped_node)
+
+
+def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
+    """Return a stream writer that also passes the graph's events to the observer."""
+    config, observer = get_config(), events.run_observer()
+    run_and_thread = session_registry.observed_run(config)
+    plan_step = events.plan_step_of(config)
+
+    def write(event: Any) -> None:
+        runtime.stream_writer(event)
+        # A user's tool may write anything to the stream.
+        if observer is None or run_and_thread is None or not isinstance(event, dict):
+            return
+        graph_event = cast("dict[str, Any]", event)
+        if graph_event.get("type") in events.GRAPH_EVENTS and not (
+            plan_step and graph_event["type"] == "limit"
+        ):
+            observer.on_event(*run_and_thread, plan_step, graph_event)
+
+    return write
 
 
 class GraphRouter(Runnable[Any, Any]):
@@ -164,20 +184,62 @@ class GraphRouter(Runnable[Any, Any]):
         return await self._route(input, **given)
 
 
-def _observed_writer(runtime: Runtime[Context]) -> Callable[[Any], None]:
-    """Return a stream writer that also passes the graph's events to the observer."""
-    config, observer = get_config(), run_observer()
-    run_and_thread, plan_step = observed_run(config), plan_step_of(config)
+def guard_tool_system_exit(tool: BaseTool) -> BaseTool:
+    """Return a tool whose `sys.exit()` is an error of that call."""
+    if not isinstance(tool, StructuredTool):
+        return tool
+    guarded = {"func": _guarded(tool.func), "coroutine": _async_guarded(tool.coroutine)}
+    return tool.model_copy(update=guarded)
 
-    def write(event: Any) -> None:
-        runtime.stream_writer(event)
-        # A user's tool may write anything to the stream.
-        if observer is None or run_and_thread is None or not isinstance(event, dict):
-            return
-        graph_event = cast("dict[str, Any]", event)
-        if graph_event.get("type") in GRAPH_EVENTS and not (
-            plan_step and graph_event["type"] == "limit"
-        ):
-            observer.on_event(*run_and_thread, plan_step, graph_event)
 
-    return write
+def guard_system_exit(graph: Graph) -> Graph:
+    """Return a graph in which `sys.exit()` is an error of the node or tool that calls it.
+
+    Graphs that a node invokes by itself are not covered.
+    """
+    # A graph's start runs no function, but LangGraph would call a guarded one.
+    nodes = {
+        name: node if name == START else node.copy({"bound": _guarded_node(node.bound)})
+        for name, node in graph.nodes.items()
+    }
+    return graph.copy({"nodes": nodes})
+
+
+def _guarded_node(node: Any) -> Any:
+    if isinstance(node, Pregel):  # a node may be any graph
+        return guard_system_exit(cast("Pregel[Any, Any, Any, Any]", node))
+    if not hasattr(node, "afunc"):  # not a function that LangGraph made into a node
+        return node
+    guarded = copy.copy(node)
+    if isinstance(node, ToolNode):  # its tools run in separate tasks
+        guarded._tools_by_name = {
+            name: guard_tool_system_exit(tool) for name, tool in node.tools_by_name.items()
+        }
+        guarded.func, guarded.afunc = guarded._func, guarded._afunc
+    else:
+        guarded.func, guarded.afunc = _guarded(node.func), _async_guarded(node.afunc)
+    return guarded
+
+
+def _guarded(function: Function) -> Function:
+    return None if function is None else _exit_as_error()(function)
+
+
+def _async_guarded(function: Function) -> Function:
+    if function is None:
+        return None
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with _exit_as_error():
+            return await function(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _exit_as_error() -> Generator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: {error}") from error

@@ -22,33 +22,23 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.checkpoint_lineage import (
-    Lineage,
-    checkpointed_thread,
-    lineage_of,
-    require_shared_ledger,
-)
+from openmanus_graph.runtime import checkpoint_lineage as lineages
+from openmanus_graph.runtime.events import Emit, ObservedRun, notice, run_observer
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.runtime.run_observer import (
-    ObservedRun,
-    RunLocation,
-    find_location,
-    location_of,
-    prepare_run,
-    run_observer,
-)
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session, WritingHandle
+from openmanus_graph.runtime.traces import RunSpan
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -88,24 +78,66 @@ _lock = threading.Lock()
 """Guards `_entries`: sessions are closed in other OS threads than the event loop's."""
 
 
-async def enter_session(runtime: Runtime[Any]) -> Session:
-    """Return the session of a node's run, with this run's settings.
+class RunLocation(NamedTuple):
+    """Where a node, or a graph within it, runs."""
 
-    Raises:
-        ConfigError: The settings are wrong.
-    """
+    run: uuid.UUID
+    """Of the graph it belongs to."""
+    key: str
+    """Of that graph's session."""
+    worker: str
+    """See `WORKER_KEY`; empty for the thread's own run."""
+    answered: bool
+    """Whether the run may have been resumed with an answer."""
+    span: RunSpan | None = None
+    """The run's span, where runs are traced."""
+
+
+locations: dict[uuid.UUID, RunLocation] = {}
+"""By LangChain's run id of each running graph and node."""
+tool_calls: dict[uuid.UUID, RunLocation] = {}
+"""The run around each tool call that is under way."""
+
+
+def find_location(config: RunnableConfig) -> RunLocation | None:
+    """Return where a node runs; None in a graph that is not ours."""
+    callbacks = config.get("callbacks")
+    parent = callbacks.parent_run_id if isinstance(callbacks, BaseCallbackManager) else None
+    return locations.get(parent) if parent else None
+
+
+def location_of(config: RunnableConfig) -> RunLocation:
+    location = find_location(config)
+    if location is None:
+        raise RuntimeError("This node runs outside of a graph that build_manus_graph() made.")
+    return location
+
+
+Preparation = Callable[[Session, Sequence[Session], Emit], Awaitable[Sequence[str]]]
+"""Takes the session of a run, with its lineage, the sessions of its workers, and the function that
+sends events; returns notices for the person."""
+_preparations: list[Preparation] = []
+
+
+def prepare_runs_with(prepare: Preparation) -> None:
+    """Register a function to call before the first node of each run on a thread."""
+    _preparations.append(prepare)
+
+
+async def enter_session(runtime: Runtime[Any]) -> Session:
+    """Return the session of a node's run, with this run's settings. ConfigError: they are wrong."""
     config = get_config()
     location = location_of(config)
     run, entry = location.run, _entries[location.key]
     if entry.session is not None and entry.configured_for == run:
         session = entry.session
     else:
-        lineage = await lineage_of(config)
+        lineage = await lineages.lineage_of(config)
         session = await asyncio.to_thread(_configure, entry, location.key, run, lineage, runtime)
-        require_shared_ledger(config, session.settings.database)
+        lineages.require_shared_ledger(config, session.settings.database)
         own_thread = location.key.partition(WORKER_SEPARATOR)[0]
         is_kept = current_replay() is None  # a replay does not change the thread
-        session.checkpointed = is_kept and checkpointed_thread(config) == own_thread
+        session.checkpointed = is_kept and lineages.checkpointed_thread(config) == own_thread
     if entry.prepared_for != run:
         await _start(entry, location, session, runtime)
     return session
@@ -125,7 +157,10 @@ async def _start(entry: _Entry, at: RunLocation, session: Session, runtime: Runt
                     "now. Wait for its end, or stop it, before you go back."
                 )
             if current_replay() is None:  # a replay has no files
-                await prepare_run(session, _workers_of(at.key), runtime.stream_writer)
+                emit = runtime.stream_writer
+                for prepare in _preparations:
+                    for text in await prepare(session, _workers_of(at.key), emit):
+                        notice(emit, text)
         entry.prepared_for = at.run
 
 
@@ -133,11 +168,6 @@ def _workers_of(key: str) -> list[Session]:
     below = key + WORKER_SEPARATOR
     found = (entry.session for name, entry in list(_entries.items()) if name.startswith(below))
     return [session for session in found if session is not None]
-
-
-def _is_empty(key: str) -> bool:
-    own = _entries[key].session
-    return all(session.is_empty for session in (own, *_workers_of(key)) if session is not None)
 
 
 def running_session(config: RunnableConfig) -> Session | None:
@@ -186,31 +216,29 @@ async def borrow_session(
 ) -> AsyncGenerator[Session]:
     """Use a thread's session between or during its runs; afterwards it is treated as after a run.
 
-    Args:
-        settings: For a session that is opened for this.
-        worker: See `WORKER_KEY`; empty for the thread's own session.
+    `settings` are for a session that is opened for this. `worker` is as in `WORKER_KEY`.
     """
     key = f"{thread}{WORKER_SEPARATOR}{worker}" if worker else thread
+
+    def opened() -> Session:
+        with used.lock:
+            if used.session is None:
+                used.session = Session(key, settings)
+                used.session.checkpointed = True  # the thread is, so its saved data is used
+                used.session.workspace.prepare()
+            return used.session
+
     with _lock:
         entry = _entries.setdefault(thread, _Entry(thread, lasting=True))
         used = _entries.setdefault(key, _Entry(thread, lasting=True))
         entry.owners += 1
         _stop_idling(entry)
     try:
-        yield await asyncio.to_thread(_opened_session, used, key, settings)
+        yield await asyncio.to_thread(opened)
     finally:
         entry.owners -= 1
         if not entry.runs and not entry.owners:
             _begin_idling(entry, thread)
-
-
-def _opened_session(entry: _Entry, key: str, settings: Settings) -> Session:
-    with entry.lock:
-        if entry.session is None:
-            entry.session = Session(key, settings)
-            entry.session.checkpointed = True  # the thread is, so its saved data is used
-            entry.session.workspace.prepare()
-        return entry.session
 
 
 def register_run(
@@ -220,15 +248,7 @@ def register_run(
     metadata: dict[str, Any],
     inputs: Any,
 ) -> str:
-    """Assign an entry to a run, and return the entry's key.
-
-    Args:
-        run_id: LangChain's id of the run.
-        around: The location of the run around it, if there is one.
-        worker: See `WORKER_KEY`.
-        metadata: Of the run.
-        inputs: The run's input.
-    """
+    """Assign an entry to a run, and return the entry's key. `around` is the run around it."""
     thread = metadata.get("thread_id")
     with _lock:
         known = _entries.get(str(thread))
@@ -269,15 +289,15 @@ async def release_run(location: RunLocation, error: BaseException | None) -> Non
         await asyncio.shield(asyncio.to_thread(entry.session.end_run))
     if entry.runs or entry.owners or location.worker:
         return  # a worker's session ends with the outer run
-    cancelled = isinstance(error, asyncio.CancelledError)
-    if entry.lasting and not cancelled and not _is_empty(key):
+    sessions = [entry.session, *_workers_of(key)]
+    is_used = any(session is not None and not session.is_empty for session in sessions)
+    if entry.lasting and is_used and not isinstance(error, asyncio.CancelledError):
         _begin_idling(entry, key)
     else:
         await asyncio.shield(asyncio.to_thread(close_session, key))
 
 
 def _begin_idling(entry: _Entry, key: str) -> None:
-    """Close a session after `IDLE_S` seconds without runs."""
     # Not a timer of the event loop, which may end before the thread is used again.
     entry.idle = threading.Timer(IDLE_S, close_session, (key,))
     entry.idle.daemon = True
@@ -291,7 +311,7 @@ def _stop_idling(entry: _Entry) -> None:
 
 
 def _configure(
-    entry: _Entry, key: str, run: uuid.UUID, lineage: Lineage, runtime: Runtime[Any]
+    entry: _Entry, key: str, run: uuid.UUID, lineage: lineages.Lineage, runtime: Runtime[Any]
 ) -> Session:
     with entry.lock:
         if entry.session is not None and entry.configured_for == run:
@@ -350,7 +370,6 @@ async def close_all_at_once() -> None:
 
 
 def _all_sessions() -> list[Session]:
-    """Remove and return all sessions of this process."""
     entries = list(_entries.values())
     _entries.clear()
     return [entry.session for entry in entries if entry.session is not None]
@@ -360,7 +379,8 @@ def _reset_after_fork() -> None:
     """Drop all runs and sessions in a forked child: they belong to the parent."""
     global _lock  # another thread may hold it, which the child does not have
     _lock = threading.Lock()
-    _entries.clear()
+    for belonging in (_entries, locations, tool_calls):
+        belonging.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

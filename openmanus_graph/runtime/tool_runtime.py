@@ -30,22 +30,16 @@ class AskPerson(Protocol):
         """Return the answer to a request. The name identifies it among those of one call."""
 
 
-async def _nobody_to_ask(request: Mapping[str, Any], name: str = "question") -> Any:
-    raise RuntimeError("There is no run that could wait for a person.")
+async def _without_run(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("There is no run whose person or model could be asked.")
 
 
 async def _no_ledger(task_id: str) -> None:
     """Do nothing: without a run there is no ledger."""
 
 
-async def _no_model(system: str, messages: Sequence[AnyMessage]) -> AIMessage:
-    raise RuntimeError("There is no run whose model could be asked.")
-
-
 @dataclass(frozen=True)
 class Subagents:
-    """What a call needs to run another agent."""
-
     graphs: Callable[[], Mapping[str, Any]]
     """Returns the available agents by name. May block."""
     config: RunnableConfig
@@ -66,10 +60,10 @@ class CallRuntime:
     emit: Emit = lambda event: None
     plans: Plans = field(default_factory=no_plans)
     """The thread's plans before the call."""
-    ask_person: AskPerson = _nobody_to_ask
+    ask_person: AskPerson = _without_run
     ask_model: AskModel | None = None
     """None without a run."""
-    converse: Converse = _no_model
+    converse: Converse = _without_run
     subagents: Subagents | None = None
     """None if the call cannot run an agent."""
     tainted: bool = True
@@ -101,7 +95,7 @@ class ManusToolRuntime(ToolRuntime[Any, Any]):
 
 
 def call_runtime(runtime: ToolRuntime[Any, Any]) -> CallRuntime:
-    """Return what a tool may use during its call. RuntimeError outside of our graphs."""
+    """Return what a tool may use. RuntimeError: it was called outside of our graphs."""
     if isinstance(runtime, ManusToolRuntime) and runtime.call is not None:
         return runtime.call
     raise RuntimeError(

@@ -43,14 +43,9 @@ class ModelRequest(Protocol):
     """What one model is sent; `model_calls.recorder.ProviderRequest` is one."""
 
     @property
-    def messages(self) -> Sequence[BaseMessage]:
-        """A system message first, if there is one."""
-        ...
-
+    def messages(self) -> Sequence[BaseMessage]: ...
     @property
-    def tools(self) -> Sequence[Mapping[str, Any]]:
-        """Definitions, in the providers' form."""
-        ...
+    def tools(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 def is_tracing() -> bool:
@@ -115,7 +110,6 @@ class RunSpan:
 
 
 def record_reply(span: Span, reply: AIMessage, usage: Usage) -> None:
-    """Record in a model call's span what the model replied and what it cost."""
     if not span.is_recording():
         return
     said = reply.response_metadata
@@ -133,12 +127,9 @@ def record_reply(span: Span, reply: AIMessage, usage: Usage) -> None:
 
 
 def record_result(span: Span, text: str, *, error_type: str, replayed: bool) -> None:
-    """Record in a tool call's span how it ended.
+    """Record how a tool call ended: with the text that the model reads, or with an error.
 
-    Args:
-        text: What the model reads as the result.
-        error_type: Type of the error that made it fail; empty if it did not.
-        replayed: Whether the result was in the ledger, and nothing was run.
+    `replayed`: its result was in the ledger, and nothing was run.
     """
     if not span.is_recording():
         return
@@ -174,7 +165,12 @@ def model_call(
         attributes |= {"server.address": host.hostname, "server.port": port}
     with _span("chat", name, SpanKind.CLIENT, attributes) as span:
         if span.is_recording() and captures_content():
-            span.set_attributes(_request_contents(request))
+            system = [one for one in request.messages if one.type == "system"]
+            others = [_message(one) for one in request.messages if one.type != "system"]
+            parts = [part for one in system for part in _parts(one)]
+            span.set_attribute("gen_ai.system_instructions", _as_json(parts))
+            span.set_attribute("gen_ai.input.messages", _as_json(others))
+            span.set_attribute("gen_ai.tool.definitions", _as_json(request.tools))
         yield span
 
 
@@ -247,16 +243,6 @@ def _reported_details(reply: AIMessage) -> Attributes:
         "reasoning.output_tokens": made.get("reasoning"),
     }
     return {f"gen_ai.usage.{key}": value for key, value in details.items() if value}
-
-
-def _request_contents(request: ModelRequest) -> Attributes:
-    system = [one for one in request.messages if one.type == "system"]
-    others = [_message(one) for one in request.messages if one.type != "system"]
-    return {
-        "gen_ai.system_instructions": _as_json([part for one in system for part in _parts(one)]),
-        "gen_ai.input.messages": _as_json(others),
-        "gen_ai.tool.definitions": _as_json(request.tools),
-    }
 
 
 def _message(message: BaseMessage) -> dict[str, Any]:

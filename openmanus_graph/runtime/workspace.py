@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -26,17 +26,7 @@ from openmanus_graph.runtime.atomic_files import (
     replace_file,
     status,
 )
-from openmanus_graph.safety.open_beneath import (
-    Identity,
-    Place,
-    UnsafeFileError,
-    located,
-    open_beneath,
-    open_to_read,
-    read_beneath,
-    require_regular,
-    shown,
-)
+from openmanus_graph.safety import open_beneath as opening
 
 if TYPE_CHECKING:
     from openmanus_graph.state.settings import Settings
@@ -47,7 +37,7 @@ _FORMER_OUTPUTS = "former_outputs"
 """File in the private folder: paths, one per line, of `outputs` in conversations before a fork."""
 
 _NOTES_BYTES = 1 << 20
-_hidden_folders = defaultdict[Path, set[Identity]](set)
+_hidden_folders = defaultdict[Path, set[opening.Identity]](set)
 """Protected folders that this process has seen, by workspace: programs may move them."""
 _OUTSIDE = (
     "{} is outside the workspace. Only files of the workspace can be reached; use a path relative "
@@ -113,32 +103,28 @@ class Workspace:
             ConfigError: They cannot be written, or a link is in the place of one of our folders. A
                 copied home may contain one, which would show its target to the sandbox.
         """
-        advice = {
-            self.root: "Choose another with --workspace.",
-            self.outputs: "Set OPENMANUS_HOME to another folder.",
-        }
-        for folder, what_to_do in advice.items():
-            try:
-                if folder == self.root:
-                    make_folder(folder)
-                else:
-                    self._make_private()
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
-            except OSError as error:
-                name = "workspace" if folder == self.root else "folder of our own files"
-                raise ConfigError(
-                    f"The {name} {folder} cannot be written: {error.strerror}. {what_to_do}"
-                ) from error
+        what, folder = "workspace", self.root
+        advice = "Choose another with --workspace."
+        try:
+            make_folder(folder)
+            tempfile.TemporaryFile(dir=folder).close()
+            what, folder = "folder of our own files", self.outputs
+            advice = "Set OPENMANUS_HOME to another folder."
+            self._make_private()
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise ConfigError(
+                f"The {what} {folder} cannot be written: {error.strerror}. {advice}"
+            ) from error
 
     def _make_private(self) -> None:
         """Create our folders in the home, which may itself be reached by links."""
         home, name = self.private.parents[1], self.private.relative_to(self.private.parents[1])
         make_folder(home)
         try:
-            with located(home.resolve(), name / "outputs" / "x", create=True, follow=False):
+            with opening.located(home.resolve(), name / "outputs" / "x", create=True, follow=False):
                 pass
-            with located(home.resolve(), name / "x", follow=False) as place:
+            with opening.located(home.resolve(), name / "x", follow=False) as place:
                 for entry in names_in(place.folder):
                     if (known := status(place.folder, entry)) and stat.S_ISLNK(known.st_mode):
                         raise ConfigError(_LINK.format(self.private / entry))
@@ -160,8 +146,7 @@ class Workspace:
     def resolve(self, path: str) -> Path:
         """Return where a path leads, without links. The functions below open its files.
 
-        Raises:
-            ToolError: It is outside of the workspace, or protected.
+        ToolError: It is outside of the workspace, or protected.
         """
         try:
             with opened_place(self, path, "read") as place:
@@ -178,11 +163,18 @@ class Workspace:
         The note may come from a copied home: only folders of outputs are accepted.
         """
         try:
-            data = read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
+            data = opening.read_beneath(self.private, _FORMER_OUTPUTS, _NOTES_BYTES, follow=False)
         except OSError:
             return []
         noted = map(Path, data.decode("utf-8", "surrogateescape").splitlines())
-        return [place for place in noted if _is_of_outputs(place)]
+        return [
+            place
+            for place in noted
+            if place.is_absolute()
+            and ".." not in place.parts
+            and place.name == "outputs"
+            and place.parts[-3:-2] in (("threads",), ("runs",))
+        ]
 
     def readable_outputs(self) -> list[Path]:
         """Return the folders of outputs of this home whose paths contain no links.
@@ -228,7 +220,7 @@ class Workspace:
         """Return True if a path without links is protected from tools."""
         return any(real.is_relative_to(place) for place in self.protected)
 
-    def hidden(self) -> Set[Identity]:
+    def hidden(self) -> Set[opening.Identity]:
         """Return the identities of protected files and folders: their paths may have changed."""
         folders = _hidden_folders[self.root]
         found = set(folders)
@@ -252,16 +244,6 @@ class Workspace:
         return path
 
 
-def _is_of_outputs(place: Path) -> bool:
-    """Return True for the path of a thread's or workspace's outputs, in any home."""
-    return (
-        place.is_absolute()
-        and ".." not in place.parts
-        and place.name == "outputs"
-        and place.parts[-3:-2] in (("threads",), ("runs",))
-    )
-
-
 @contextmanager
 def as_tool_error(doing: str, path: str) -> Generator[None]:
     """Turn an error of the operating system into one that the model can act on."""
@@ -270,9 +252,10 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
     except OSError as error:
         unchanged = "" if doing in {"read", "view"} else "; no file was changed"
         advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}.")
-        text = f"Cannot {doing} {shown(path)}{unchanged}. {advice}"
-        if isinstance(error, UnsafeFileError):
-            text = _OUTSIDE.format(shown(path)) if error.errno == errno.EXDEV else str(error)
+        text = f"Cannot {doing} {opening.shown(path)}{unchanged}. {advice}"
+        if isinstance(error, opening.UnsafeFileError):
+            is_outside = error.errno == errno.EXDEV
+            text = _OUTSIDE.format(opening.shown(path)) if is_outside else str(error)
         elif error.errno in _ADVICE:
             raise TrustedToolError(text) from error
         raise ToolError(text) from error
@@ -281,15 +264,11 @@ def as_tool_error(doing: str, path: str) -> Generator[None]:
 @contextmanager
 def opened_place(
     workspace: Workspace, path: str, doing: str, *, create: bool = False
-) -> Generator[Place]:
+) -> Generator[opening.Place]:
     """Open the folder of an entry that the model named; everything else is done by its descriptor.
 
-    Links are followed as long as they stay in the workspace.
-
-    Args:
-        path: From the root, or absolute; of an existing entry or a new one.
-        doing: What is done, for errors.
-        create: Whether to create missing folders.
+    Links are followed as long as they stay in the workspace. The entry may not exist yet. `doing`
+    is what is done, for errors; with `create`, missing folders are created.
 
     Raises:
         ToolError: The path leads out of the workspace or to what is protected, or the block
@@ -298,12 +277,13 @@ def opened_place(
     hidden = workspace.hidden()
     with (
         as_tool_error(doing, path),
-        located(workspace.root, path, create=create, hidden=hidden) as place,
+        opening.located(workspace.root, path, create=create, hidden=hidden) as place,
     ):
         found = status(place.folder, place.name)
         is_hidden = found is not None and (found.st_dev, found.st_ino) in hidden
         if is_hidden or workspace.hides(workspace.root / place.path):
-            raise ToolError(f"{shown(path)} belongs to OpenManus itself and is out of reach.")
+            what = opening.shown(path)
+            raise ToolError(f"{what} belongs to OpenManus itself and is out of reach.")
         yield place
 
 
@@ -332,18 +312,16 @@ def find(workspace: Workspace, path: str, *, outputs: bool = False) -> Found | N
     try:
         if output is None:
             with opened_place(workspace, path, "read") as place:
-                return Found(place.path, _status(place))
-        outputs_folder = located(workspace.outputs, output, follow=False)
+                found = status(place.folder, place.name)
+                return None if found is None else Found(place.path, found)
+        outputs_folder = opening.located(workspace.outputs, output, follow=False)
         with as_tool_error("read", path), outputs_folder as place:
-            return Found(os.fspath(workspace.outputs / place.path), _status(place))
+            found = status(place.folder, place.name)
+            return found and Found(os.fspath(workspace.outputs / place.path), found)
     except ToolError as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             return None
         raise
-
-
-def _status(place: Place) -> os.stat_result:
-    return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
 
 
 @contextmanager
@@ -355,23 +333,17 @@ def opened_file(
     Later additions to it are not read. `limit` is the largest size in bytes; None if only a part
     is read.
 
-    Raises:
-        ToolError: It cannot be read.
+    ToolError: It cannot be read.
     """
-    if (output := workspace.output_named(path)) is not None:
-        with (
-            as_tool_error("read", path),
-            open_beneath(workspace.outputs, output, limit=limit, follow=False) as file,
-        ):
-            yield file
-        return
-    with (
-        opened_place(workspace, path, "read") as place,
-        open_to_read(
-            place.folder, place.name, path, limit=limit, hidden=workspace.hidden()
-        ) as file,
-    ):
-        yield file
+    output, hidden = workspace.output_named(path), workspace.hidden()
+    with ExitStack() as opened:
+        if output is not None:
+            opened.enter_context(as_tool_error("read", path))
+            file = opening.open_beneath(workspace.outputs, output, limit=limit, follow=False)
+        else:
+            place = opened.enter_context(opened_place(workspace, path, "read"))
+            file = opening.open_to_read(place.folder, place.name, path, limit=limit, hidden=hidden)
+        yield opened.enter_context(file)
 
 
 def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
@@ -380,36 +352,24 @@ def read_file(workspace: Workspace, path: str, limit: int) -> bytes:
         return file.read()
 
 
-def same_or_free(workspace: Workspace, path: str, data: bytes) -> str | None:
-    """Return where a path leads, from the root, if nothing or exactly this content is there."""
-    found = find(workspace, path)
-    if found is None:
-        return path
-    is_same = found.is_file and found.status.st_size == len(data)
-    return found.path if is_same and read_file(workspace, path, len(data)) == data else None
-
-
 @contextmanager
 def opened_folder(
     workspace: Workspace, real: Path | str, *, create: bool = False
 ) -> Generator[int]:
-    """Open a folder and give its descriptor, for use as `dir_fd`; OSError if that fails.
+    """Open a folder and yield its descriptor, for use as `dir_fd`; OSError if that fails.
 
-    Args:
-        workspace: Its root and its private folder are opened by their paths.
-        real: A folder in one of them; no link on the way is followed.
-        create: Whether to create it.
+    The folder is in the root or the private folder, which are opened by their paths; no link below
+    them is followed.
     """
     is_ours = not f"{real}/".startswith(f"{workspace.root}/")
     base = workspace.private if is_ours else workspace.root
     if create and is_ours:
         base.mkdir(parents=True, exist_ok=True)
-    with located(base, f"{real}/entry", create=create, follow=False) as place:
+    with opening.located(base, f"{real}/entry", create=create, follow=False) as place:
         yield place.folder
 
 
 def names_in(folder: int) -> list[str]:
-    """List an opened folder."""
     return os.listdir(folder)
 
 
@@ -417,9 +377,9 @@ def require_writable(folder: int, name: str, path: str) -> None:
     """Refuse read-only files and folders: replacing a file would ignore its permissions."""
     here = os.fstat(folder)
     entry = status(folder, name)
-    what = f"The folder of {shown(path)}" if not here.st_mode & 0o222 else None
+    what = f"The folder of {opening.shown(path)}" if not here.st_mode & 0o222 else None
     if entry and not (entry.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=folder)):
-        what = shown(path)
+        what = opening.shown(path)
     if what:
         raise ToolError(
             f"{what} is read-only; no file was changed. If you may change it, use bash: chmod u+w."
@@ -431,12 +391,8 @@ def put_file(
 ) -> None:
     """Write a file atomically, creating its folders. Raises OSError.
 
-    Another kind of entry at that path, such as a link made in the sandbox, is replaced.
-
-    Args:
-        real: The file's path; no link on the way is followed.
-        mode: Of a new file, less the umask.
-        synced: Whether to call fsync, so that the file survives a power failure.
+    No link on the way is followed. Another kind of entry at that path, such as a link made in the
+    sandbox, is replaced. `mode` and `synced` are as for `replace_file`.
     """
     with opened_folder(workspace, real.parent, create=True) as folder:
         existing = status(folder, real.name)
@@ -450,8 +406,7 @@ def put_file(
 def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generator[BinaryIO]:
     """Open a file for writing; it replaces its target when the block ends without error.
 
-    Raises:
-        ToolError: It cannot be written, or it exists and `replace` is false.
+    ToolError: It cannot be written, or it exists and `replace` is false.
     """
     temporary = part_name()
     with (
@@ -459,10 +414,10 @@ def incoming_file(workspace: Workspace, path: str, *, replace: bool) -> Generato
         opened_folder(workspace, workspace.incoming, create=True) as scratch,
     ):
         if not place.path:
-            raise ToolError(f"{path!r} names no file. Give it a name.")
+            raise ToolError(f"{path!r} is not the name of a file. Add a name.")
         existing = status(place.folder, place.name)
         if existing is not None:
-            require_regular(path, existing)
+            opening.require_regular(path, existing)
             if not replace:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
         try:

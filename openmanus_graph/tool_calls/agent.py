@@ -12,7 +12,7 @@ from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.conversation.outcome import ResponseFormat
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.serializer import StrictSerializer
-from openmanus_graph.runtime.system_exit import guard_tool_system_exit
+from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
 from openmanus_graph.state.mcp_server import MCPServer
 
 if TYPE_CHECKING:

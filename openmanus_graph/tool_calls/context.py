@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -17,7 +17,7 @@ from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, time_left_s
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, max_observation_chars
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
@@ -120,7 +120,7 @@ class CallExecution:
             self.traits.effect_of(self.call["args"]),
             self.traits.reconcile,
             idempotency_key=replace(self.key, execution="").digest,
-            is_open=partial(context.session.has_open_call, self.key.digest),
+            is_open=lambda: self.key.digest in context.session.open_calls,
         )
 
     def announce(self, args: dict[str, Any]) -> None:

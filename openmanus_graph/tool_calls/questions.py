@@ -23,7 +23,7 @@ from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.config.secret_values import hmac_of, options_key
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.checkpoint_lineage import has_answers
-from openmanus_graph.runtime.run_observer import plan_step_of
+from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.session_registry import is_answered
 from openmanus_graph.state.interrupts import (
     Decision,

@@ -34,8 +34,7 @@ from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime import traces
 from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
-from openmanus_graph.runtime.observation_size import with_overrun
-from openmanus_graph.runtime.output import shorten
+from openmanus_graph.runtime.output import shorten, with_overrun
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
@@ -210,7 +209,7 @@ async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
     if not entry.server_task:
         return False
     tool = execution.context.toolset.find(execution.name)
-    return execution.context.session.has_open_call(execution.key.digest) or (
+    return execution.key.digest in execution.context.session.open_calls or (
         isinstance(tool, JsonSchemaTool) and await tool.knows_task(entry.server_task)
     )
 
@@ -218,7 +217,7 @@ async def runs_as_task(execution: CallExecution, entry: LedgerEntry) -> bool:
 def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     """Return True if a crash ended the call and it must not simply run again."""
     traits = execution.traits
-    waits = execution.context.session.has_open_call(execution.key.digest)
+    waits = execution.key.digest in execution.context.session.open_calls
     repeatable = traits.effect == "read_only" or traits.runs_agent
     return entry.stage in ("intent", "task") and not waits and not repeatable
 

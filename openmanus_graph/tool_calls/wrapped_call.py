@@ -24,8 +24,8 @@ from openmanus_graph.model_calls.budget import (
     exclude_from_external_calls,
     shared_budget,
 )
+from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
-from openmanus_graph.runtime.run_observer import plan_step_of
 from openmanus_graph.safety.information_flow import add_questions
 from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.interrupts import as_approval

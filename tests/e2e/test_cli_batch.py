@@ -282,7 +282,7 @@ def test_a_task_that_waits_or_fails_does_not_hold_up_others(cli: Cli, model: Ope
         ('{"task": "one", "agent": "nobody"}\n', ("Line 1", "nobody", "manus")),
         ('{"task": "one", "files": ["gone.txt"]}\n', ("Line 1", "gone.txt")),
         ('{"id": "2", "task": "one"}\n{"task": "two"}\n', ("Lines 1 and 2", "'2'")),
-        ("\n", ("holds no task",)),
+        ("\n", ("There is no task in",)),
         ("[1]\n", ("Line 1",)),
         (b'{"task": "\xff"}\n', ("Line 1",)),
     ],

@@ -19,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, with_overrun
 from tests.support.cli import OPENMANUS, Cli, until
 from tests.support.limits import BACKSTOP_S, POLL_S
 from tests.support.openai_script import Call, Reply

@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.interfaces.service.final_event import final_event
+from openmanus_graph.interfaces.service.run_view import final_event
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tools.terminate import terminate

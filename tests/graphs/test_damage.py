@@ -28,7 +28,7 @@ from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import StorageError, UnavailableError
-from openmanus_graph.interfaces.service.failures import RunError, prepare_home
+from openmanus_graph.interfaces.service.own_process import RunError, prepare_home
 from openmanus_graph.interfaces.service.threads import hold_thread
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import calls, run_graph

@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, invoke
-from openmanus_graph.runtime.event_loop_thread import run_loop
+from openmanus_graph.runtime.process import run_loop
 from tests.support.graphs import calls, scripted
 from tests.support.limits import BACKSTOP_S
 

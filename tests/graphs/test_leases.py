@@ -31,8 +31,8 @@ from openmanus_graph.backends.persistence.leases import (
 from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
 from openmanus_graph.backends.persistence.steering import SteeringMessages
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import hold_thread, is_running
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.testing import ScriptedChatModel

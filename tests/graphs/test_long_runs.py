@@ -20,7 +20,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.long_run import FACT as PAGE_FACT

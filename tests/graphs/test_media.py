@@ -159,5 +159,5 @@ def test_the_option_takes_them_by_their_content() -> None:
     (path,) = made["messages"][0].additional_kwargs["images"]
     assert path.endswith(".wav")
     Path("talk.bin").write_text("text")
-    with pytest.raises(ConfigError, match="no whole picture .* no sound or video"):
+    with pytest.raises(ConfigError, match="not a whole picture .* no sound or video"):
         prepare_input(TASK, InputOptions(image=["talk.bin"]), context, "t")

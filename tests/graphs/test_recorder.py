@@ -25,7 +25,7 @@ from openmanus_graph.interfaces.server.checkpoints import open_server_saver, sav
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
 from openmanus_graph.interfaces.server.store import Store, open_store
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
-from openmanus_graph.runtime.run_observer import ObservedRun
+from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.graphs import run_graph, scripted
 from tests.support.postgres import Postgres, rows_of

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from openmanus_graph.interfaces.server.ag_ui import NOT_RUN, EventTranslator
-from openmanus_graph.interfaces.service.final_event import failed_event
+from openmanus_graph.interfaces.service.run_view import final_without_state
 
 CALL = {"call_id": "c1", "tool": "bash", "args": {"command": "ls"}}
 
 
 def ended(status: str, answer: str = "") -> dict[str, Any]:
-    return {**failed_event(answer, {}), "status": status, "stop_reason": "answer"}
+    return {**final_without_state(answer), "status": status, "stop_reason": "answer"}
 
 
 def translated(events: Iterable[dict[str, Any]], final: dict[str, Any]) -> list[str]:

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from openmanus_graph.interfaces.service import signals
-from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-from openmanus_graph.interfaces.service.batch_files import (
+from openmanus_graph.interfaces.service import own_process
+from openmanus_graph.interfaces.service.batch import (
+    Batch,
     BatchResult,
     BatchTask,
+    Budget,
     open_results,
     read_tasks,
 )
-from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
+from openmanus_graph.interfaces.service.batch_runners import LocalTaskRunner, RemoteTaskRunner
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
 from tests.support.limits import BACKSTOP_S
@@ -69,7 +70,7 @@ def tasks(tmp_path: Path) -> list[BatchTask]:
 async def test_a_batch_that_is_terminated_does_not_wait_for_steps_that_never_end(
     tmp_path: Path, tasks: list[BatchTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "TERM_GRACE_S", 0)
+    monkeypatch.setattr(own_process, "TERM_GRACE_S", 0)
     runner = Endless()
     with open_results(tmp_path / "out.jsonl", tasks, "here") as results:
         batch = Batch(tasks, results, runner, Budget(None, 0), Silent(), 2)

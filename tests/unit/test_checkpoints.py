@@ -176,7 +176,7 @@ async def test_a_damaged_checkpoint_costs_its_thread_only(postgres: Postgres) ->
         open_database(url).run(
             "UPDATE checkpoint_blobs SET blob = 'x'::bytea || substr(blob, 2) WHERE thread_id = 't'"
         )
-        with pytest.raises(RefusedDataError, match="not as it was written"):
+        with pytest.raises(RefusedDataError, match="changed after it was written"):
             await saver.aget_tuple(CONFIG)
         found = await saver.aget_tuple(other)
         assert found is not None

@@ -14,7 +14,7 @@ from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import TOO_DEEP, Extent, Index, scan, take_snapshot
 from openmanus_graph.backends.snapshots.thread_snapshots import changes_between
 from openmanus_graph.runtime.artifacts import files_in
-from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety import open_beneath
 from openmanus_graph.safety.folder_walk import walk

@@ -10,7 +10,7 @@ import pytest
 
 from openmanus_graph.demo.recorded import SUITE, demo_folder
 from openmanus_graph.graphs.catalog import agent_names
-from openmanus_graph.interfaces.service.evals.suite import (
+from openmanus_graph.interfaces.service.eval_suite import (
     judge,
     parse_check,
     read_suite,
@@ -95,7 +95,7 @@ def find(settings: Settings, tmp_path: Path) -> Find:
         ("answer: red", "fails", "'red'"),
         ("python: judges:reads", "holds", ""),
         ("python: judges:says", "fails", "too little"),
-        ("python: judges:no", "fails", "judges:no says no"),
+        ("python: judges:no", "fails", "judges:no returned False"),
         ("python: judges:raises", "error", "KeyError: 'boom'"),
         ("python: judges:leaves", "error", "SystemExit"),
         ("python: judges:nothing", "error", "None"),

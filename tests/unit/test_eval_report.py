@@ -10,23 +10,29 @@ import pytest
 from playwright.async_api import Page
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import BatchResult
-from openmanus_graph.interfaces.service.evals.evaluation import (
-    ABOUT,
-    About,
+from openmanus_graph.interfaces.service.batch import BatchResult
+from openmanus_graph.interfaces.service.eval_report import (
+    OUTCOMES,
     Change,
     Evaluation,
     TaskFigures,
     compare,
-    load_about,
+    headline,
     load_evaluation,
     pass_at_k,
     pass_hat_k,
+    report_page,
+)
+from openmanus_graph.interfaces.service.eval_suite import (
+    ABOUT,
+    About,
+    CheckFinding,
+    Outcome,
+    Verdict,
+    load_about,
     prepare_folder,
     store_about,
 )
-from openmanus_graph.interfaces.service.evals.page import OUTCOMES, headline, report_page
-from openmanus_graph.interfaces.service.evals.suite import CheckFinding, Outcome, Verdict
 from tests.support.tabs import Tab
 
 EVIL = "</pre><script>document.title='hit'</script><img src=http://x/y>&\x1b[31m\u202e"

@@ -12,7 +12,7 @@ import regex
 from openmanus_graph.demo.recorded import SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names
-from openmanus_graph.interfaces.service.evals.suite import (
+from openmanus_graph.interfaces.service.eval_suite import (
     find_module,
     parse_check,
     read_suite,
@@ -55,14 +55,14 @@ def test_a_check_that_is_no_text_names_the_kinds_that_there_are(tmp_path: Path) 
         ("Does it work?", ("not a check",)),
         ("comand: a && b", ("not a check",)),
         ("", ("not a check",)),
-        ("file:", ("names no file",)),
-        ("command: ", ("names no command",)),
+        ("file:", ("does not name a file",)),
+        ("command: ", ("does not name a command",)),
         ("command: rm -rf out", ("`rm -rf out`", "changes nothing")),
-        ("answer:", ("names no pattern",)),
+        ("answer:", ("needs a pattern",)),
         ("answer: (", ("not a regular expression",)),
-        ("python: judges", ("names no function",)),
-        ("python: a b:c", ("names no function",)),
-        ("python: os.path; evil:x", ("names no function",)),
+        ("python: judges", ("does not name a function",)),
+        ("python: a b:c", ("does not name a function",)),
+        ("python: os.path; evil:x", ("does not name a function",)),
         ("python: no_such_module:check", ("no_such_module", "neither", "installed")),
     ],
 )

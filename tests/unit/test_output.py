@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.runtime import output
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_observation_chars
-from openmanus_graph.runtime.output import plain, shorten
+from openmanus_graph.runtime.output import (
+    MIN_OBSERVATION_CHARS,
+    max_observation_chars,
+    plain,
+    shorten,
+)
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.read_file import read_file

@@ -7,8 +7,8 @@ import pytest
 
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.batch_files import open_results
-from openmanus_graph.interfaces.service.evals.evaluation import About, store_about
+from openmanus_graph.interfaces.service.batch import open_results
+from openmanus_graph.interfaces.service.eval_suite import About, store_about
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 from openmanus_graph.state.context import Context
 

@@ -20,7 +20,7 @@ from openmanus_graph.backends.sandbox.scratch import (
 )
 from openmanus_graph.config.resolve import private_folder, private_folders, resolve_settings
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER, changed_files, take_baseline
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file, put_file

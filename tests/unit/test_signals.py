@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.interfaces.service.signals import Signals
+from openmanus_graph.interfaces.service.own_process import Signals
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 
@@ -50,9 +50,9 @@ async def test_a_signal_that_interrupts_nothing_wakes_the_loop() -> None:
 
 BUSY = """
 import asyncio, os, signal, threading
-from openmanus_graph.interfaces.service import signals
+from openmanus_graph.interfaces.service import own_process
 
-signals.TERM_GRACE_S = signals.CUT_OFF_S = signals.CLOSING_S = 0.1
+own_process.TERM_GRACE_S = own_process.CUT_OFF_S = own_process.CLOSING_S = 0.1
 
 class Run:
     def request_drain(self, reason):
@@ -60,7 +60,7 @@ class Run:
 
 async def main():
     never = threading.Event().wait
-    handling = signals.Signals(Run(), lambda **event: None, ends_process=True)
+    handling = own_process.Signals(Run(), lambda **event: None, ends_process=True)
     with handling.handled():
         call = asyncio.create_task(asyncio.to_thread(never))
         await asyncio.sleep(0)

@@ -27,7 +27,7 @@ from openmanus_graph.interfaces.cli.skills import (
     show_skill,
     trust,
 )
-from openmanus_graph.runtime.skills import copy_skills, skills_folder
+from openmanus_graph.runtime.output import copy_skills, skills_folder
 from openmanus_graph.runtime.workspace import Workspace
 
 HEAD = "---\nname: {name}\ndescription: {about}\n{more}---\n# Do it\n"

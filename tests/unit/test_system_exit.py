@@ -6,7 +6,7 @@ from langchain_core.callbacks import AsyncCallbackHandler
 from langgraph.graph import END, START, MessagesState, StateGraph
 from typing_extensions import override
 
-from openmanus_graph.runtime.system_exit import guard_system_exit
+from openmanus_graph.runtime.session_keeper import guard_system_exit
 
 
 class Runs(AsyncCallbackHandler):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.atomic_files import copy_entry
 
 
 def copied(folder: Path, name: str, target: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from openmanus_graph import ConfigError
 from openmanus_graph.interfaces.cli.editor import read_mentions
-from openmanus_graph.interfaces.service.batch_files import open_results, read_tasks
-from openmanus_graph.interfaces.service.user_files import read_input
+from openmanus_graph.interfaces.service.batch import open_results, read_tasks
+from openmanus_graph.interfaces.service.run_setup import read_input
 from openmanus_graph.runtime.workspace import Workspace
 
 

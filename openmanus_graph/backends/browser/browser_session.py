@@ -32,7 +32,7 @@ from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices, PendingTabs, Tab
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
+from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.runtime.session import Session
 
 MAX_TABS = 20

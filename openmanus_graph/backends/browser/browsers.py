@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import BackgroundTasks, EventLoopThread
-from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.runtime.process import BackgroundTasks, EventLoopThread, register_closer
 from openmanus_graph.state.settings import BrowserSettings
 
 if TYPE_CHECKING:

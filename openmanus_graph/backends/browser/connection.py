@@ -36,7 +36,7 @@ from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
+from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 from openmanus_graph.state.settings import Settings

@@ -12,7 +12,7 @@ from openmanus_graph.backends.browser.page.snapshot import Snapshot
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.web.proxy import MARK
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
+from openmanus_graph.runtime.process import BackgroundTasks
 
 BLANK = "about:blank"
 TAB_OPENS_S = 3.0

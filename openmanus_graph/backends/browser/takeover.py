@@ -17,7 +17,7 @@ from playwright.async_api import CDPSession, Error, Page
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
+from openmanus_graph.runtime.process import BackgroundTasks
 
 BUSY_S = 15.0
 """How long to wait for the agent's action to end."""

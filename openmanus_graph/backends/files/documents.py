@@ -18,7 +18,7 @@ from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.backends.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 
 _UNPACKED_BYTES = {"docx": 300 * 1024**2, "pptx": 300 * 1024**2, "xlsx": 2 * 1024**3}
 _ZIP_ENTRIES = 20_000

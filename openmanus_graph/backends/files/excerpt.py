@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_size import with_overrun
+from openmanus_graph.runtime.output import with_overrun
 
 MAX_LINE_CHARS = 2_000
 _PART = re.compile(r"\s*(\d+)\s*(-?)\s*(\d*)\s*")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, with_overrun
 
 _CONTEXT_LINES = 4
 _BOMS = (

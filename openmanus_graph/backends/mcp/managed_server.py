@@ -30,7 +30,7 @@ from openmanus_graph.backends.mcp.listed_tools import (
     offered_tools,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.event_loop_thread import EventLoopThread
+from openmanus_graph.runtime.process import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)

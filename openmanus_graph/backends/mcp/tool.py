@@ -50,13 +50,14 @@ class ServerTool(DescribedTool):
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Call the tool, or resume a call that was kept open while the user was asked."""
         session = runtime.session
-        call: OpenCall = session.pop_open_call(runtime.key) or self.managed_server.begin_call(
+        known: OpenCall | None = session.open_calls.pop(runtime.key, None)
+        call = known or self.managed_server.begin_call(
             self.listed_tool.name, dict(args), runtime.server_task
         )
         try:
             result, linked = await _Follower(self, call, runtime).result()
         except GraphBubbleUp:
-            session.keep_open_call(runtime.key, call)
+            session.open_calls[runtime.key] = call
             raise
         except BaseException:
             call.abandon()

@@ -31,8 +31,8 @@ from openmanus_graph.backends.models.spec import (
     parse_spec,
 )
 from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.runtime.process import register_closer
 from openmanus_graph.runtime.replaying import current_replay
-from openmanus_graph.runtime.shutdown import register_closer
 from openmanus_graph.state.addresses import PORTS
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.validation import validation_problems

@@ -10,7 +10,7 @@ from openmanus_graph.backends.persistence.backend import Database, Versions
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.runtime.shutdown import register_closer
+from openmanus_graph.runtime.process import register_closer
 from openmanus_graph.state.addresses import NO_DATABASE, DatabaseUrl
 
 _open: dict[DatabaseUrl, Database] = {}

@@ -11,20 +11,23 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.backend import Database, Row
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
-from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.replaying import SteeringMessage, SteeringStore, current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
-from openmanus_graph.runtime.steering import SteeringMessage, SteeringReader
 from openmanus_graph.state.addresses import DatabaseUrl
 
 log = logging.getLogger(__name__)
+SHOWN_CHARS = 200
 FRESH_S = 0.1
 """How long fetched messages count as current: a person does not notice it."""
 _OF_THREAD = "SELECT id, text, read FROM steering WHERE thread = ? ORDER BY number"
@@ -137,6 +140,57 @@ def open_steering(url: DatabaseUrl) -> SteeringMessages:
     return SteeringMessages(open_database(url))
 
 
+@dataclass(frozen=True)
+class SteeringReader:
+    """Reads the steering messages of one run's thread."""
+
+    store: SteeringStore | None
+    """None without a checkpointer, which stores what was read."""
+    thread: str
+    shared: bool
+    """Whether the run is a plan step: each step reads all steering messages of the plan."""
+
+    def fetch_soon(self) -> None:
+        """Read them with the next checkpoint: an agent step follows it."""
+        if self.store is not None:
+            self.store.fetch_soon(self.thread)
+
+    async def unread(self, known: Sequence[str]) -> list[HumanMessage]:
+        """Return the unread steering messages, oldest first. `known` are the ids that were read."""
+        return [
+            steering_message(one.id, one.text)
+            for one in await self._all()
+            if one.id not in known and (self.shared or not one.read)
+        ]
+
+    async def read_by_steps(self) -> list[HumanMessage]:
+        """Return the steering messages that steps of the run's plan have read, oldest first."""
+        return [steering_message(one.id, one.text) for one in await self._all() if one.read]
+
+    async def record_read(self, read: Sequence[str], *, begun: bool) -> Sequence[str]:
+        """Mark the ids in the checkpoint as read. Return the ids that the run has read.
+
+        If a new run has begun, it has read none.
+        """
+        if self.store is not None:
+            await self.store.mark_read(self.thread, read)
+        return [] if begun else read
+
+    async def end_run(self, known: Sequence[str], emit: Emit) -> None:
+        """End the run: delete what was read, and send a notice about what was not."""
+        await self.record_read(known, begun=False)
+        if self.store is None or self.shared:
+            return
+        await self.store.forget_read(self.thread)
+        if left := await self.unread(known):
+            is_one = len(left) == 1
+            count, what = ("A message", "it") if is_one else (f"{len(left)} messages", "them")
+            notice(emit, f"{count} came too late for this run. The next run reads {what} first.")
+
+    async def _all(self) -> Sequence[SteeringMessage]:
+        return [] if self.store is None else await self.store.of(self.thread)
+
+
 async def steering_reader(session: Session) -> SteeringReader:
     """Return the reader of the run that the calling node belongs to."""
     config = get_config()
@@ -150,3 +204,11 @@ async def steering_reader(session: Session) -> SteeringReader:
     return SteeringReader(
         steering, thread, shared=bool((config.get("metadata") or {}).get(WORKER_KEY))
     )
+
+
+def announce(messages: Sequence[AnyMessage], emit: Emit) -> None:
+    """Send a notice for each message that was read."""
+    for message in messages:
+        text = " ".join(message.text.split())
+        cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+        notice(emit, f"Read your message: {cut}", "info")

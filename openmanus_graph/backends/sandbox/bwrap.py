@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Launch, Layout, OnThisMachine, Probe
-from openmanus_graph.runtime.shutdown import signals_held
+from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.state.settings import SandboxSettings
 
 HOME = "/home/manus"

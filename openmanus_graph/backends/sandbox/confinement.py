@@ -30,8 +30,8 @@ from openmanus_graph.backends.sandbox.scratch import (
 )
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.shutdown import signals_held
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 

@@ -26,7 +26,7 @@ from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_en
 from openmanus_graph.backends.sandbox.limits import rlimits
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
-from openmanus_graph.runtime.shutdown import signals_held
+from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 

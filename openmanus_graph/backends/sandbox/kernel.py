@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.shell import describe_kernel
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
-from openmanus_graph.runtime.output import newest_line, shorten_file
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, newest_line, shorten_file
 from openmanus_graph.runtime.workspace import find
 
 if TYPE_CHECKING:

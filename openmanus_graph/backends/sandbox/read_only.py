@@ -15,8 +15,8 @@ from pathlib import Path
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.process_tree import Tree
 from openmanus_graph.errors import ToolError
+from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.output import shorten_file
-from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 

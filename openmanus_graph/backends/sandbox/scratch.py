@@ -16,7 +16,7 @@ from typing import IO
 from filelock import FileLock
 
 from openmanus_graph.backends.sandbox.environment import pip_configuration
-from openmanus_graph.runtime.tree_copy import remove_tree
+from openmanus_graph.runtime.atomic_files import remove_tree
 from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.open_beneath import located, read_beneath
 

@@ -24,8 +24,7 @@ from typing import Any, BinaryIO, Literal, cast
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.errors import ToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
-from openmanus_graph.runtime.output import newest_line, shorten_file
+from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, newest_line, shorten_file
 
 MOST_NAMES, LONGEST_NAME, LONGEST_FOLDER = 20, 60, 500
 _JOB = re.compile(r"^\[\d+\][ +-] +Running +(?P<command>.*?) ?&?$", re.MULTILINE)

@@ -30,8 +30,14 @@ from openmanus_graph.backends.snapshots.take import (
     stamp_of,
 )
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime.atomic_files import OPEN_NEW, change_mode, part_name, status
-from openmanus_graph.runtime.tree_copy import copy_entry, remove_tree
+from openmanus_graph.runtime.atomic_files import (
+    OPEN_NEW,
+    change_mode,
+    copy_entry,
+    part_name,
+    remove_tree,
+    status,
+)
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
 from openmanus_graph.state.settings import StorageSettings

@@ -45,8 +45,8 @@ from openmanus_graph.config.homes import make_folder
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.run_observer import prepare_runs_with
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
+from openmanus_graph.runtime.session_registry import prepare_runs_with
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings
 

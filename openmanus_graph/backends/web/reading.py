@@ -16,8 +16,13 @@ from openmanus_graph.backends.web.exchange import Page, is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
-from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
+from openmanus_graph.runtime.output import (
+    MARK_CHARS,
+    MIN_OBSERVATION_CHARS,
+    left_out,
+    line_count,
+    with_overrun,
+)
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.open_beneath import size_text

@@ -32,10 +32,10 @@ from acp.schema import (
 )
 
 from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
-from openmanus_graph.interfaces.service.final_event import events_from_messages
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import read_thread_state
+from openmanus_graph.interfaces.service.run_view import events_from_messages
 from openmanus_graph.interfaces.service.runs import (
     Message,
     RemoteRun,

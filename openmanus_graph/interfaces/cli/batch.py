@@ -26,8 +26,7 @@ from openmanus_graph.interfaces.service.options import (
 )
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.service.batch import Budget, TaskRunner
-    from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
+    from openmanus_graph.interfaces.service.batch import BatchResult, Budget, Results, TaskRunner
 
 BAR_WIDTH = 24
 """Columns, so that a terminal of 80 has room for the figures."""
@@ -68,8 +67,8 @@ def batch(
         ask_for_trust(options.config)
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.graphs.catalog import agent_names, check_agent
-    from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-    from openmanus_graph.interfaces.service.batch_files import open_results, read_tasks
+    from openmanus_graph.interfaces.service.batch import Batch, Budget, open_results, read_tasks
+    from openmanus_graph.interfaces.service.batch_runners import LocalTaskRunner, RemoteTaskRunner
 
     if remote is None:
         check_agent(agent)
@@ -86,8 +85,6 @@ def batch(
         if remote is None:
             runner = LocalTaskRunner(options, agent, budget, sink.notice)
         else:
-            from openmanus_graph.interfaces.service.batch_remote import RemoteTaskRunner
-
             runner = RemoteTaskRunner(remote, options, agent, budget, sink.notice)
         with sink:
             running = Batch(todo, results, runner, budget, sink, jobs)

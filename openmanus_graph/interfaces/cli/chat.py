@@ -29,7 +29,6 @@ from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.cli.threads import list_threads
 from openmanus_graph.interfaces.cli.user_input import StdinLines, TerminalInput, has_line_editor
 from openmanus_graph.interfaces.service import run_setup
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
     OutputOptions,
@@ -37,9 +36,10 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
+from openmanus_graph.interfaces.service.own_process import RunError
+from openmanus_graph.interfaces.service.run_view import plan_in
 from openmanus_graph.interfaces.service.runner import run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
-from openmanus_graph.interfaces.service.transcript import plan_in
 from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import open_session

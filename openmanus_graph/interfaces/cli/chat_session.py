@@ -17,8 +17,8 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import say
 from openmanus_graph.interfaces.cli.editor import read_mentions, without_mentions
 from openmanus_graph.interfaces.cli.user_input import TerminalInput
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.state.manus import Usage, add_usage, no_usage

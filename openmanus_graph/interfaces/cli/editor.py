@@ -27,8 +27,8 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 from typing_extensions import override
 
-from openmanus_graph.interfaces.service.failures import prepare_home
 from openmanus_graph.interfaces.service.options import InputOptions
+from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.runtime.output import line_count, printable
 
 SHOWN_PASTE_CHARS, SHOWN_PASTE_LINES = 2_000, 20

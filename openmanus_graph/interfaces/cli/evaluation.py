@@ -21,32 +21,29 @@ from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.process import is_own_process
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
-from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner
-from openmanus_graph.interfaces.service.batch_files import BatchResult, open_results
-from openmanus_graph.interfaces.service.evals import page
-from openmanus_graph.interfaces.service.evals.evaluation import (
-    REGRESSIONS,
-    REPORT,
+from openmanus_graph.interfaces.service import eval_report
+from openmanus_graph.interfaces.service.batch import Batch, BatchResult, Budget, open_results
+from openmanus_graph.interfaces.service.batch_runners import LocalTaskRunner
+from openmanus_graph.interfaces.service.eval_report import Change, Evaluation, TaskFigures
+from openmanus_graph.interfaces.service.eval_suite import (
+    RESULTS,
     About,
-    Change,
-    Evaluation,
-    TaskFigures,
-    compare,
-    load_evaluation,
+    Grader,
+    Suite,
     prepare_folder,
+    read_suite,
     store_about,
 )
-from openmanus_graph.interfaces.service.evals.suite import RESULTS, Grader, Suite, read_suite
-from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.options import (
     OutputOptions,
     RunOptions,
     StorageOptions,
     takes,
 )
+from openmanus_graph.interfaces.service.own_process import SIGNAL_EXIT
 from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_view import model_label
 from openmanus_graph.interfaces.service.runner import options_to_keep
-from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT
 from openmanus_graph.runtime.atomic_files import write_own_file
 
 NOT_PASSED_EXIT, LEFT_EXIT = 1, 3
@@ -98,7 +95,7 @@ def evaluate(
     require_stdout()
     ask_for_trust(options.config)
     check_agent(agent)
-    before = load_evaluation(Path(against)) if against is not None else None
+    before = eval_report.load_evaluation(Path(against)) if against is not None else None
     attempts = _Attempts(repeat, agent, jobs, budget_usd)
     with (
         log_file(output.log),
@@ -109,7 +106,7 @@ def evaluate(
         if shipped and options.model is None:
             options = _recorded(options, quiet=output.quiet)
         code = _make_attempts(opened, attempts, options, folder, quiet=output.quiet)
-    return _report(load_evaluation(folder), before, folder, code, quiet=output.quiet)
+    return _report(eval_report.load_evaluation(folder), before, folder, code, quiet=output.quiet)
 
 
 @contextlib.contextmanager
@@ -174,16 +171,16 @@ def _report(
 
     `code` is the exit code of its batch. With `quiet` only the figures of the whole are shown.
     """
-    changes = compare(before, now) if before is not None else None
-    report = out / REPORT
-    write_own_file(report, page.report_page(now, changes))
+    changes = eval_report.compare(before, now) if before is not None else None
+    report = out / eval_report.REPORT
+    write_own_file(report, eval_report.report_page(now, changes))
     is_interrupted = code > SIGNAL_EXIT
     console = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if not quiet:
         console.print(_task_table(now))
         if changes is not None:
             console.print(_change_table(changes))
-    console.print(Text(", ".join(f"{name} {value}" for name, value in page.headline(now))))
+    console.print(Text(", ".join(f"{name} {value}" for name, value in eval_report.headline(now))))
     if not quiet:
         more = "" if is_interrupted else " and a higher --max-cost-usd"
         left = f" The same command{more} continues." if now.left else ""
@@ -193,7 +190,7 @@ def _report(
     if now.left:
         return LEFT_EXIT
     if changes is not None:
-        return NOT_PASSED_EXIT if any(one.kind in REGRESSIONS for one in changes) else 0
+        return NOT_PASSED_EXIT if any(one.kind in eval_report.REGRESSIONS for one in changes) else 0
     return 0 if now.has_passed else NOT_PASSED_EXIT
 
 
@@ -204,10 +201,8 @@ def _task_table(evaluation: Evaluation) -> Table:
         style = "green" if task.passed == evaluation.about.repeat else "red"
         table.add_row(
             Text(task.id),
-            Text(page.passed_of(task), style if task.counted else ""),
-            page.dollars(task.cost_usd),
-            page.number(task.steps),
-            page.seconds(task.elapsed_s),
+            Text(eval_report.passed_of(task), style if task.counted else ""),
+            *eval_report.figures_of(task),
             Text(_first_reason(task)),
         )
     return table
@@ -218,7 +213,7 @@ def _first_reason(task: TaskFigures) -> str:
     for result, verdict in task.attempts:
         if verdict.outcome != "passed":
             broken = "broken check: " if verdict.outcome == "error" else ""
-            text = " ".join(f"{broken}{page.reason(result, verdict)}".split())
+            text = " ".join(f"{broken}{eval_report.reason(result, verdict)}".split())
             return text if len(text) <= _REASON_CHARS else f"{text[:_REASON_CHARS]}..."
     return ""
 
@@ -227,12 +222,18 @@ def _change_table(changes: Sequence[Change]) -> Table:
 
     table = Table("task", "change", "passed", "cost", "steps", "time", box=None, pad_edge=False)
     for change in changes:
-        style = "red" if change.kind in REGRESSIONS else "green" if "pass" in change.kind else ""
+        style = (
+            "red"
+            if change.kind in eval_report.REGRESSIONS
+            else "green"
+            if "pass" in change.kind
+            else ""
+        )
         others = " (other checks)" if change.other_checks else ""
         table.add_row(
             Text(change.id),
             Text(f"{change.kind}{others}", style),
-            f"{page.passed_of(change.before)} → {page.passed_of(change.after)}",
-            *page.differences(change),
+            f"{eval_report.passed_of(change.before)} → {eval_report.passed_of(change.after)}",
+            *eval_report.differences(change),
         )
     return table

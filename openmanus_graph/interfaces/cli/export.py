@@ -25,23 +25,23 @@ from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.threads import complete_thread
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import replay as replaying
-from openmanus_graph.interfaces.service.final_event import (
+from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
+from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_view import (
     events_from_messages,
     final_event,
     read_usage,
+    transcript,
 )
-from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
-from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.threads import (
     hold_thread,
     known_thread,
     thread_id,
     whole_thread,
 )
-from openmanus_graph.interfaces.service.transcript import transcript
 from openmanus_graph.runtime.atomic_files import write_own_file
+from openmanus_graph.runtime.events import ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.run_observer import ObservedRun, observing_runs
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 

@@ -50,9 +50,9 @@ from openmanus_graph.interfaces.service.threads import (
     whole_thread,
     with_stored,
 )
+from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

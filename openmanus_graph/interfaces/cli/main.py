@@ -11,7 +11,7 @@ from openmanus_graph.interfaces.cli.process import (
     secure_standard_streams,
     stdout_failure,
 )
-from openmanus_graph.interfaces.service.own_process import export_traces, relax_garbage_collection
+from openmanus_graph.interfaces.service import own_process
 
 
 def main() -> None:
@@ -21,13 +21,13 @@ def main() -> None:
     """
     with quick_exit():
         secure_standard_streams()
-        relax_garbage_collection()
+        own_process.relax_garbage_collection()
         # langchain-core calls `json()` of whatever answered a request that failed; Google's client
         # answers with aiohttp's, where it is a coroutine.
         warnings.filterwarnings(
             "ignore", r"coroutine 'ClientResponse\.json' was never", RuntimeWarning
         )
-        export_traces()
+        own_process.export_traces()
         try:
             _run()
         except SystemExit as ended:
@@ -44,11 +44,10 @@ def _run() -> None:
         _end(str(error), 2)
     except (RuntimeError, StorageError, OSError) as error:
         from openmanus_graph.config.homes import home_place
-        from openmanus_graph.interfaces.service import failures
 
-        if isinstance(error, failures.ReportedError):
+        if isinstance(error, own_process.ReportedError):
             sys.exit(1)
-        if isinstance(error, failures.RunError):
+        if isinstance(error, own_process.RunError):
             _end(str(error), 1)
         if isinstance(error, RuntimeError):
             raise
@@ -56,9 +55,9 @@ def _run() -> None:
             Path.cwd()
         except OSError:
             _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
-        if not failures.is_storage_fault(error):
+        if not own_process.is_storage_fault(error):
             raise
-        _end(failures.describe_storage_failure(error, home_place()), 1)
+        _end(own_process.describe_failure(error, home_place()), 1)
 
 
 def _end(complaint: str, code: int) -> None:

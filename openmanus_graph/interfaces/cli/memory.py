@@ -11,8 +11,8 @@ from openmanus_graph.backends.persistence.memory import Memory, Note
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.cli.threads import JsonOption
-from openmanus_graph.interfaces.service.failures import RunError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.output import printable
 

@@ -25,9 +25,13 @@ from openmanus_graph.interfaces.service.options import (
     StorageOptions,
     takes,
 )
-from openmanus_graph.interfaces.service.run_setup import to_context
+from openmanus_graph.interfaces.service.run_setup import (
+    MAX_TEXT_BYTES,
+    load_function,
+    read_input,
+    to_context,
+)
 from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
-from openmanus_graph.interfaces.service.user_files import MAX_TEXT_BYTES, load_function, read_input
 from openmanus_graph.model_calls.replay import WhatIf
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context, Policy

@@ -169,7 +169,7 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
         from openmanus_graph.interfaces.cli.user_input import TerminalInput
-        from openmanus_graph.interfaces.service.failures import RunError
+        from openmanus_graph.interfaces.service.own_process import RunError
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()

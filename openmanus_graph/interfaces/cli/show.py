@@ -19,14 +19,14 @@ from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
 from openmanus_graph.interfaces.cli.threads import LatestThread
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
-from openmanus_graph.interfaces.service.threads import known_thread, thread_id, whole_thread
-from openmanus_graph.interfaces.service.transcript import (
+from openmanus_graph.interfaces.service.run_view import (
     Runs,
     plan_in,
     questions_of,
     runs_of_steps,
     transcript,
 )
+from openmanus_graph.interfaces.service.threads import known_thread, thread_id, whole_thread
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.runtime.output import printable

@@ -47,7 +47,7 @@ from openmanus_graph.interfaces.service.http import RequestGuard, serve
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
-from openmanus_graph.runtime.system_exit import guard_tool_system_exit
+from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
 from openmanus_graph.state.context import Context
 from openmanus_graph.tool_calls.agent import Agent, with_tools
 from openmanus_graph.tool_calls.declaration import traits_of

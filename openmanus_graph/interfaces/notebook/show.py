@@ -22,7 +22,7 @@ from openmanus_graph.interfaces.notebook.page import (
     picture_html,
     question_html,
 )
-from openmanus_graph.interfaces.service.final_event import StepEventTagger
+from openmanus_graph.interfaces.service.run_view import StepEventTagger
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.workspace import Workspace, read_file

@@ -22,7 +22,7 @@ from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteS
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.runtime.session_registry import close_session
 

@@ -34,15 +34,15 @@ from openmanus_graph.interfaces.server.store import (
     store,
 )
 from openmanus_graph.interfaces.server.takeover import announce_takeover
-from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import (
+from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
+from openmanus_graph.interfaces.service.run_view import (
     cancelled_event,
     events_from_messages,
-    failed_event,
+    final_without_state,
     model_label,
 )
 from openmanus_graph.interfaces.service.threads import holding_thread
-from openmanus_graph.runtime.run_observer import ObservedRun
+from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
@@ -154,7 +154,7 @@ class Recorder:
         if isinstance(error, Exception) and not stopped:
             known = isinstance(error, ConfigError)
             sentence = str(error) if known else describe_failure(error, self._store.home)
-            return failed_event(sentence, {})
+            return final_without_state(sentence)
         known_thread = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = known_thread.agent if known_thread else run.agent
         state = await state_of(run.thread, agent)
@@ -162,7 +162,7 @@ class Recorder:
             return await read_final_event(run.thread, agent, state, cancelled=stopped)
         if stopped:
             return cancelled_event("The run was cancelled.")
-        return {**failed_event("", {}), "status": "finished", "stop_reason": "answer"}
+        return final_without_state("", status="finished", reason="answer")
 
     async def _acquire_journal(self, run: ObservedRun) -> None:
         await self._journal.acquire(run.thread)

@@ -34,8 +34,12 @@ from openmanus_graph.interfaces.server.store import (
     store,
 )
 from openmanus_graph.interfaces.server.token import write_ticket
-from openmanus_graph.interfaces.service.final_event import NO_RESULT, cancelled_event, failed_event
 from openmanus_graph.interfaces.service.run_setup import name_files
+from openmanus_graph.interfaces.service.run_view import (
+    NO_RESULT,
+    cancelled_event,
+    final_without_state,
+)
 from openmanus_graph.interfaces.service.runs import (
     Final,
     Message,
@@ -328,10 +332,9 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
         return None
     if status == "interrupted":
         return cancelled_event("The run was cancelled before it began.")
-    return failed_event(
+    return final_without_state(
         "The run was cut off; the server's log may say why. openmanus resume "
-        f"{shlex.quote(run.thread)} continues it.",
-        {},
+        f"{shlex.quote(run.thread)} continues it."
     )
 
 

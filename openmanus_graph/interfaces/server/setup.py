@@ -18,12 +18,12 @@ from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import Refused, new_thread, store
-from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.model_setup import (
     ModelChoice,
     offered_providers,
     set_up_model,
 )
+from openmanus_graph.interfaces.service.run_view import model_label
 from openmanus_graph.interfaces.service.threads import note_row, own_notes, save_note
 from openmanus_graph.runtime.workspace import put_file
 from openmanus_graph.state.context import Context

@@ -24,9 +24,9 @@ from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.journal import Journal
-from openmanus_graph.interfaces.service.failures import prepare_home
-from openmanus_graph.interfaces.service.final_event import agents_within, final_event
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import prepare_home
+from openmanus_graph.interfaces.service.run_view import agents_within, final_event
 from openmanus_graph.interfaces.service.runner import options_to_keep
 from openmanus_graph.interfaces.service.threads import is_running
 from openmanus_graph.runtime.events import interrupt_event

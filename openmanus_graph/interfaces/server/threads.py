@@ -26,8 +26,8 @@ from openmanus_graph.interfaces.server.store import (
     store,
 )
 from openmanus_graph.interfaces.server.takeover import end_takeovers
+from openmanus_graph.interfaces.service.run_view import runs_of_steps, transcript
 from openmanus_graph.interfaces.service.threads import forget_thread
-from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output

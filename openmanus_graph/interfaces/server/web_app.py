@@ -31,7 +31,7 @@ from openmanus_graph.interfaces.server.openai_api import chat, responses
 from openmanus_graph.interfaces.server.store import Refused, Store, open_store
 from openmanus_graph.interfaces.server.token import server_token
 from openmanus_graph.interfaces.service.own_process import relax_garbage_collection, send_traces
-from openmanus_graph.runtime.run_observer import observe_runs
+from openmanus_graph.runtime.events import observe_runs
 from openmanus_graph.runtime.session_registry import close_all_at_once
 
 _ASSISTANT = re.compile(r"/assistants/(?P<name>[^/]+)(?P<rest>(?:/.*)?)")

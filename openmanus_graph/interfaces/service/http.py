@@ -64,10 +64,8 @@ class RequestGuard:
         max_body_bytes: int | None = None,
     ) -> None:
         self.app = app
-        self._token = token
-        self._bound_to = tuple(bound_to)
-        self._origins = frozenset(origins)
-        self._public = frozenset(public)
+        self._token, self._bound_to = token, tuple(bound_to)
+        self._origins, self._public = frozenset(origins), frozenset(public)
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +105,7 @@ class RequestGuard:
             return None
         lengths = _values(headers, b"content-length")
         if _values(headers, b"transfer-encoding"):  # it would take priority over the length
-            return 411, "Say how long the body is: Content-Length.", {}
+            return 411, "Send the length of the body: Content-Length.", {}
         if lengths and lengths[0].isdigit() and int(lengths[0]) > limit:
             return 413, f"The body is longer than {limit:,} bytes.", {}
         return None
@@ -193,7 +191,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, host: str) -> str:
-    """Return the address under which a client on this machine reaches a server."""
     port = listening.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -230,7 +227,6 @@ def require_token_off_loopback(host: str) -> None:
 
 
 def announce(what: str, url: str, token: Token | None) -> None:
-    """Print the server's address on stderr, and the token if it is new."""
     lines = [f"{what}: {url}"]
     if token is None:
         lines.append("Every program of this machine may use it: there is no token.")
@@ -386,13 +382,14 @@ class TimedProtocol(H11Protocol):
 
     def _check_unread_later(self) -> None:
         before = self.transport.get_write_buffer_size()
-        self._unread = self.loop.call_later(self.stalled_s, self._check_unread, before)
 
-    def _check_unread(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
-            self._check_unread_later()
-        else:
-            self.transport.abort()
+        def check() -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._check_unread_later()
+            else:
+                self.transport.abort()
+
+        self._unread = self.loop.call_later(self.stalled_s, check)
 
     def _cancel_unread(self) -> None:
         if self._unread is not None:

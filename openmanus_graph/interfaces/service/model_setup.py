@@ -46,7 +46,6 @@ class TrialError(ConfigError):
 
 
 def offered_providers() -> list[dict[str, Any]]:
-    """Return the providers to choose from, each with what to ask the user about it."""
     return [
         {
             "name": one.name,

@@ -23,13 +23,11 @@ _ServerAlias = Annotated[list[str] | None, typer.Option("--server", hidden=True)
 
 
 def use_database(url: str | None) -> None:
-    """Use a database that was given by an option in this process."""
     if url:
         os.environ[DATABASE_VARIABLE] = url
 
 
 def use_configuration(config: str | None) -> None:
-    """Use the database of a configuration file that was given by an option in this process."""
     if config and not os.environ.get(DATABASE_VARIABLE):
         from openmanus_graph.config.resolve import storage_settings
         from openmanus_graph.state.context import Context
@@ -151,8 +149,7 @@ class RunOptions:
     def over(self, stored: dict[str, Any]) -> "RunOptions":
         """Return these options, and the thread's for those that are not given.
 
-        Raises:
-            ConfigError: One does not exist: it is from a later version, or the data is damaged.
+        ConfigError: One does not exist: it is from a later version, or the data is damaged.
         """
         unknown = stored.keys() - {one.name for one in fields(self)}
         if unknown:
@@ -232,7 +229,6 @@ class McpOptions:
 
 
 def command_fields(group: type[Any]) -> "list[Field[Any]]":
-    """Return the fields of a group that are options of commands."""
     return [one for one in fields(group) if not one.metadata.get("kept_only")]
 
 

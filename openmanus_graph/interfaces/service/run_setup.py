@@ -1,4 +1,8 @@
-"""Sets up a run from the given options: its thread, context and input."""
+"""Sets up a run from the given options: its thread, context, input and tools.
+
+A file that the user names may be anywhere, and be a link. In the workspace programs may replace a
+file by a link to another one, so there it must be in the workspace.
+"""
 
 import asyncio
 import datetime
@@ -8,30 +12,47 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+from langchain_core.messages import HumanMessage
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.constants import START
+from langgraph.types import Command, StateSnapshot
+from pydantic import SecretStr
+
+from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.steering import open_steering
+from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
 from openmanus_graph.backends.sandbox.choose import require_sandbox
-from openmanus_graph.config.resolve import resolve_settings
+from openmanus_graph.config.declared import declared_fields
+from openmanus_graph.config.resolve import database_url, resolve_settings
+from openmanus_graph.conversation.environment import ATTACHED
+from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.graphs.catalog import DEFAULT_AGENT, FLOW, build_agent
-from openmanus_graph.interfaces.service.failures import prepare_home
+from openmanus_graph.graphs import catalog
+from openmanus_graph.interfaces.service import threads
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
+from openmanus_graph.interfaces.service.own_process import prepare_home
+from openmanus_graph.interfaces.service.run_view import questions_of
+from openmanus_graph.interfaces.service.runner import Run
 from openmanus_graph.model_calls.run_models import prepare_models
+from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
+from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath, read_whole
+from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.interrupts import middleware_answer
+from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.tool_calls.declaration import with_function
 
-if TYPE_CHECKING:
-    from langgraph.types import StateSnapshot
-
-    from openmanus_graph.backends.persistence.threads import Thread
-    from openmanus_graph.interfaces.service.runner import Run
-    from openmanus_graph.runtime.workspace import Workspace
-    from openmanus_graph.state.plan import Origin
-
-
+MAX_TEXT_BYTES = 256 << 20
+"""Of a file that is read as a whole: tasks, prompts."""
 MAX_FILE_BYTES = 4 << 30
 """Of a file that is copied into the workspace."""
 MAX_IMAGE_BYTES = 256 << 20
@@ -55,29 +76,24 @@ def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Run
     if given.latest:
         if thread is not None:
             raise ConfigError("--continue takes the latest thread; remove it or --thread.")
-        from openmanus_graph.interfaces.service.threads import thread_id
-
-        thread = thread_id(None)
+        thread = threads.thread_id(None)
     if thread is None:
-        return new_thread(), given.agent or DEFAULT_AGENT, options
+        return new_thread(), given.agent or catalog.DEFAULT_AGENT, options
     if not thread.strip():
         raise ConfigError("The thread's name is empty. Leave --thread out to begin a new one.")
-    from openmanus_graph.backends.persistence.threads import DAMAGED
-    from openmanus_graph.interfaces.service.threads import find_thread, whole_thread, with_stored
-
-    known = find_thread(thread)
+    known = threads.find_thread(thread)
     if known is None:
-        return thread, given.agent or DEFAULT_AGENT, options
+        return thread, given.agent or catalog.DEFAULT_AGENT, options
     if known.status == DAMAGED and given.agent is None:
-        whole_thread(known.id)
+        threads.whole_thread(known.id)
     agent = given.agent or known.agent
-    if known.status == "waiting" and FLOW in (agent, known.agent):
+    if known.status == "waiting" and catalog.FLOW in (agent, known.agent):
         raise ConfigError(
             f"Thread {known.id} waits for an answer, and a new task would drop its plan. Answer it "
             f"(openmanus resume {shlex.quote(known.id)} --approve, --reject or --answer TEXT), or "
             "give the task another --thread."
         )
-    return known.id, agent, with_stored(options, known)
+    return known.id, agent, threads.with_stored(options, known)
 
 
 def new_run(
@@ -85,14 +101,13 @@ def new_run(
     given: InputOptions,
     taken: tuple[str, str, RunOptions],
     *,
-    origin: "Origin | None" = None,
+    origin: Origin | None = None,
     compact: bool = False,
-) -> "Run":
+) -> Run:
     """Return the run of a task, on what `take_thread` returned.
 
-    Args:
-        origin: Which part of the text the user typed, if not all of it.
-        compact: Make a summary of the thread's conversation first.
+    `origin` says which part of the text the user typed, if not all of it. With `compact`, the run
+    makes a summary of the thread's conversation first.
     """
     thread, agent, options = taken
     context = to_context(options)
@@ -107,10 +122,8 @@ def new_run(
 
 def make_run(
     thread: str, agent: str, task: str, options: RunOptions, make_input: Callable[[], Any]
-) -> "Run":
+) -> Run:
     """Return a run with these options. ConfigError as `graph_arguments`."""
-    from openmanus_graph.interfaces.service.runner import Run
-
     context, stored = to_context(options), options.stored()
     arguments = graph_arguments(agent, options)
     return Run(thread, agent, task, context, stored, make_input, arguments)
@@ -123,17 +136,33 @@ def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:
     """
     if not options.replaced_tools:
         return {}
-    from openmanus_graph.interfaces.service.user_files import replaced_tools
+    tools: dict[str, BaseTool] = {tool.name: tool for tool in catalog.agent_tools(agent)}
+    for name, address in options.replaced_tools.items():
+        if not isinstance(tool := tools.get(name), StructuredTool):
+            raise ConfigError(
+                f"The agent {agent} has no own tool {name!r} that a function could replace."
+            )
+        tools[name] = with_function(tool, load_function(address))
+    return {"tools": list(tools.values())}
 
-    return {"tools": replaced_tools(agent, options.replaced_tools)}
+
+def load_function(address: str) -> Callable[..., Any]:
+    """Load `module:function`, or `/folder/module:function`. ConfigError if that fails."""
+    place, _, function = address.rpartition(":")
+    folder, _, module = place.rpartition("/")
+    sys.path.insert(0, folder or str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"The function {address} cannot be loaded: {error}.") from error
+    finally:
+        sys.path.pop(0)
+    if not callable(found):
+        raise ConfigError(f"{address} is not a function, but {type(found).__name__}.")
+    return cast("Callable[..., Any]", found)
 
 
 def to_context(options: RunOptions) -> Context:
-    from pydantic import SecretStr
-
-    from openmanus_graph.config.declared import declared_fields
-    from openmanus_graph.state.context import Context
-
     given: dict[str, Any] = {"prompts": options.prompts}
     for one in declared_fields():
         value: Any = getattr(options, one.option, None) if one.option else None
@@ -153,12 +182,9 @@ def prepare_input(
     context: Context,
     thread: str,
     *,
-    origin: "Origin | None" = None,
+    origin: Origin | None = None,
     compact: bool = False,
 ) -> dict[str, Any]:
-    from openmanus_graph.runtime.workspace import Workspace
-    from openmanus_graph.safety.provenance import origin_of_parts
-
     workspace = Workspace.of(resolve_settings(context, thread))
     workspace.prepare()
     names = [_copy_file(path, workspace) for path in given.file or ()]
@@ -168,28 +194,52 @@ def prepare_input(
 
 
 def user_message(
-    text: str, images: list[str], origin: "Origin | None" = None, *, compact: bool = False
+    text: str, images: list[str], origin: Origin | None = None, *, compact: bool = False
 ) -> dict[str, Any]:
-    """Return the input of a run: a message, and pictures that the model is shown with it."""
-    from langchain_core.messages import HumanMessage
-
-    from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
-
     extra: dict[str, Any] = {"images": images, COMPACT_KEY: compact, ORIGIN_KEY: origin}
     given = {key: value for key, value in extra.items() if value}
     return {"messages": [HumanMessage(text, id=str(uuid.uuid4()), additional_kwargs=given)]}
 
 
 def name_files(text: str, names: Sequence[str]) -> str:
-    from openmanus_graph.conversation.environment import ATTACHED
-
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 
-def _copy_file(source: str, workspace: "Workspace") -> str:
-    from openmanus_graph.interfaces.service.user_files import opened_input
-    from openmanus_graph.runtime.workspace import find, incoming_file, opened_file
+@contextmanager
+def opened_input(
+    path: str | Path, limit: int, workspace: Workspace | None = None
+) -> Generator[BinaryIO]:
+    """Open a file that the user named, of at most `limit` bytes. Blocks.
 
+    ConfigError if there is none, or it cannot be read.
+    """
+    with ExitStack() as opened:
+        try:
+            place = Path(path).expanduser().absolute()
+            file = opened.enter_context(
+                opened_file(workspace, str(place), limit=limit)
+                if workspace is not None and place.is_relative_to(workspace.root)
+                else open_beneath(Path("/"), place, limit=limit)
+            )
+        except (FileNotFoundError, NotADirectoryError, RuntimeError) as error:
+            raise ConfigError(f"There is no file {path}.") from error
+        except ToolError as error:
+            missing = isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError))
+            raise ConfigError(f"There is no file {path}." if missing else str(error)) from error
+        except UnsafeFileError as error:
+            raise ConfigError(str(error)) from error
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+        yield file
+
+
+def read_input(path: str | Path, limit: int, workspace: Workspace | None = None) -> bytes:
+    """Return the content of a file that the user named. Blocks. ConfigError as `opened_input`."""
+    with opened_input(path, limit, workspace) as file:
+        return read_whole(file, str(path), limit)
+
+
+def _copy_file(source: str, workspace: Workspace) -> str:
     name = Path(source).name
     with opened_input(source, MAX_FILE_BYTES, workspace) as file:
         try:
@@ -215,11 +265,9 @@ def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
     return all(first == second for first, second in pairs)
 
 
-def _save_image(source: str, workspace: "Workspace") -> str:
-    """Copy a picture, sound or video to our own files of the thread, and return its path there."""
+def _save_image(source: str, workspace: Workspace) -> str:
     from openmanus_graph.backends.files.file_content import read_picture
     from openmanus_graph.backends.files.file_kinds import image_type, media_suffix
-    from openmanus_graph.interfaces.service.user_files import read_input
 
     data = read_input(source, MAX_IMAGE_BYTES, workspace)
     suffix, why = media_suffix(data), ""
@@ -261,31 +309,29 @@ class ResumeAnswer:
         return self.answer
 
 
-def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> "Run":
+def resuming_run(thread: str, reply: ResumeAnswer, options: RunOptions) -> Run:
     """Return the run that resumes a thread. ConfigError if there is no such thread."""
-    from openmanus_graph.interfaces.service.threads import whole_thread, with_stored
-
-    known = whole_thread(thread)
+    known = threads.whole_thread(thread)
 
     def make_input() -> Any:
         return _next_input(asyncio.run(read_thread_state(thread, known.agent)), known, reply)
 
-    return make_run(thread, known.agent, known.task, with_stored(options, known), make_input)
+    return make_run(
+        thread, known.agent, known.task, threads.with_stored(options, known), make_input
+    )
 
 
 @dataclass(frozen=True)
 class ThreadState:
-    state: "StateSnapshot"
+    state: StateSnapshot
     restart: Sequence[str]
     """The nodes from which a run that has ended is resumed."""
     has_unread_steering: bool
     """Whether there is a steering message that the run has not read."""
 
 
-def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer) -> Any:
+def _next_input(thread_state: ThreadState, known: Thread, reply: ResumeAnswer) -> Any:
     """Return the input that resumes a thread: an answer, None to continue, or a restart."""
-    from langgraph.types import Command
-
     state = thread_state.state
     value = reply.value()
     cut_off = known.status == "running"
@@ -307,29 +353,21 @@ def _next_input(thread_state: ThreadState, known: "Thread", reply: ResumeAnswer)
     return Command(goto=thread_state.restart)
 
 
-def _unsaved_message(state: "StateSnapshot", known: "Thread", *, cut_off: bool) -> Any:
+def _unsaved_message(state: StateSnapshot, known: Thread, *, cut_off: bool) -> Any:
     """Return the newest user message as an input if no checkpoint has it, else None.
 
     It keeps its id, by which the ledger finds the effects of its run.
     """
-    from openmanus_graph.interfaces.service.threads import open_threads
-
     saved = state.values.get("messages", [])
     if saved and not cut_off:
         return None
-    message = open_threads().newest_message(known.id)
+    message = threads.open_threads().newest_message(known.id)
     if message is None:
         return None if saved else user_message(known.task, [])
     return None if message.id in {one.id for one in saved} else {"messages": [message]}
 
 
-def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> Any:
-    from langgraph.types import Command
-
-    from openmanus_graph.interfaces.service.transcript import questions_of
-    from openmanus_graph.runtime.events import interrupt_event
-    from openmanus_graph.state.interrupts import middleware_answer
-
+def _answer_command(state: StateSnapshot, value: Any, reply: ResumeAnswer) -> Any:
     asked = {waiting.id: waiting.value for waiting in state.interrupts}
     kinds = {waiting.id: interrupt_event(waiting)["kind"] for waiting in state.interrupts}
     wanted = reply.interrupt
@@ -349,20 +387,13 @@ def _answer_command(state: "StateSnapshot", value: Any, reply: ResumeAnswer) -> 
 
 
 async def read_thread_state(thread: str, agent: str) -> ThreadState:
-    from langgraph.constants import START
-
-    from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-    from openmanus_graph.backends.persistence.steering import open_steering
-    from openmanus_graph.config.resolve import database_url
-    from openmanus_graph.graphs.catalog import restart_node
-
     url = await asyncio.to_thread(database_url)
     steering = await asyncio.to_thread(open_steering, url)
     has_unread_steering = any(not steering_text.read for steering_text in await steering.of(thread))
     async with open_checkpointer(url) as checkpointer:
-        graph: Any = build_agent(agent, checkpointer=checkpointer)
+        graph: Any = catalog.build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-        if known := restart_node(graph):
+        if known := catalog.restart_node(graph):
             restart = [known]
         else:  # the entry nodes of a third-party graph
             edges = getattr(getattr(graph, "builder", None), "edges", ())
@@ -391,6 +422,6 @@ def ready_for_runs(options: RunOptions, agent: str) -> Settings:
     """Check that an agent can run: its model and the home folder. Blocks."""
     settings = resolve_settings(to_context(options), _NO_THREAD)
     prepare_home(settings.home)
-    build_agent(agent)
+    catalog.build_agent(agent)
     asyncio.run(prepare_models(settings))
     return settings

@@ -25,21 +25,7 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
-from openmanus_graph.interfaces.service.failures import (
-    ReportedError,
-    describe_failure,
-    is_storage_fault,
-)
-from openmanus_graph.interfaces.service.final_event import (
-    StepEventTagger,
-    agents_within,
-    failed_event,
-    final_event,
-    model_label,
-    read_usage,
-    recursion_event,
-)
-from openmanus_graph.interfaces.service.signals import SIGNAL_EXIT, Signals
+from openmanus_graph.interfaces.service import own_process, run_view
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
@@ -48,7 +34,6 @@ from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import without_secrets
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
-from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3, "waiting": 4, "cancelled": 130}
@@ -80,15 +65,15 @@ class Run:
     graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
+@dataclass(eq=False)
 class Stop:
     """Cancels a run, for callers that do not use the process's signals."""
 
-    def __init__(self) -> None:
-        self.requested = False
-        self.lease_lost = False
-        self.task: asyncio.Task[Any] | None = None
-        """The task of the run; set by the caller."""
-        self.control = RunControl()
+    requested: bool = False
+    lease_lost: bool = False
+    task: asyncio.Task[Any] | None = None
+    """The task of the run; set by the caller."""
+    control: RunControl = field(default_factory=RunControl)
 
     def now(self) -> None:
         """Cancel the run; its checkpoints stay."""
@@ -101,15 +86,6 @@ class Stop:
         if self.task is not None:
             self.task.cancel()
 
-    def after_step(self, reason: str) -> None:
-        self.control.request_drain(reason)
-
-
-def continue_after_cancellation() -> None:
-    """Let the current task continue: a cancellation was meant for what it ran."""
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()
-
 
 async def run_graph(
     run: Run,
@@ -119,14 +95,10 @@ async def run_graph(
     *,
     ends_process: bool = False,
 ) -> int:
-    """Run a graph on its thread to its end, or to a question that is not answered.
+    """Run a graph to its end, or to a question that is not answered; return the exit code.
 
-    Args:
-        stop: Ends the run. Without one, SIGINT, SIGTERM and SIGHUP do.
-        ends_process: The process ends with the run: a later signal ends it with the run's code.
-
-    Returns:
-        The exit code.
+    `stop` ends the run; without one, SIGINT, SIGTERM and SIGHUP do. With `ends_process`, a later
+    signal ends the process with the run's code.
 
     Raises:
         ConfigError: The settings are wrong.
@@ -165,9 +137,7 @@ async def run_graph(
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
-            driver = _Driver(
-                graph, run, settings, sink, user_input, stop, ends_process=ends_process
-            )
+            driver = _Driver(graph, run, settings, sink, user_input, stop, ends_process)
             with driver.signals.handled() if uses_signals else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
@@ -177,40 +147,38 @@ async def run_graph(
     return code
 
 
+@dataclass
 class _Driver:
-    def __init__(
-        self,
-        graph: Any,
-        run: Run,
-        settings: Settings,
-        sink: EventSink,
-        user_input: UserInput,
-        stop: Stop,
-        *,
-        ends_process: bool,
-    ) -> None:
-        self.graph, self.run, self.settings, self.stop = graph, run, settings, stop
-        self.sink, self.user_input = sink, user_input
+    graph: Any
+    run: Run
+    settings: Settings
+    sink: EventSink
+    user_input: UserInput
+    stop: Stop
+    ends_process: bool
+    tagger: run_view.StepEventTagger = field(default_factory=run_view.StepEventTagger)
+    asked: set[str] = field(default_factory=set[str])
+    """Ids of the questions that were shown since the run was started or resumed."""
+
+    def __post_init__(self) -> None:
         self.config: dict[str, Any] = {
-            "configurable": {"thread_id": run.thread},
-            "recursion_limit": recursion_limit(graph),
+            "configurable": {"thread_id": self.run.thread},
+            "recursion_limit": recursion_limit(self.graph),
         }
-        self.signals = Signals(stop.control, self._emit, ends_process=ends_process)
-        self.tagger = StepEventTagger()
-        self._asked = set[str]()
-        """Ids of the questions that were shown since the run was started or resumed."""
+        control = self.stop.control
+        self.signals = own_process.Signals(control, self.emit, ends_process=self.ends_process)
 
     async def drive(self, given: Any) -> tuple[dict[str, Any], int]:
         """Run to the end. Return what the `final` event holds, and the exit code."""
-        self._emit(
+        self.emit(
             type="run_start",
             task=self.run.task,
             agent=self.run.agent,
-            model=model_label(self.settings),
+            model=run_view.model_label(self.settings),
             workspace=str(self.settings.workspace),
         )
         for warning in self.settings.warnings:
-            self._emit(type="notice", level="warning", text=warning)
+            self.emit(type="notice", level="warning", text=warning)
         try:
             try:
                 cancelled = await self._stream_to_end(given)
@@ -219,8 +187,8 @@ class _Driver:
             final = await self._finish(cancelled=cancelled)
         except ConfigError as error:  # found during the run: a removed folder, a vision model
             state = await self.graph.aget_state(self.config)
-            final = failed_event(str(error), state.values)
-            self._emit(**final)
+            final = run_view.final_without_state(str(error), usage=state.values.get("usage"))
+            self.emit(**final)
             return final, WRONG_USAGE_EXIT
         except GraphRecursionError:
             final = await self._finish(cancelled=False, too_long=True)
@@ -228,19 +196,19 @@ class _Driver:
             self._fail(error)
             raise
         if final["status"] == "cancelled" and self.signals.first is not None:
-            return final, SIGNAL_EXIT + self.signals.first
+            return final, own_process.SIGNAL_EXIT + self.signals.first
         return final, EXIT_CODES[final["status"]]
 
     def _fail(self, error: Exception) -> None:
         """Report a failed run. ReportedError if it counts as interrupted, and can be resumed."""
         is_third_party = not is_ours(self.run.agent)
-        description = describe_failure(error, self.settings.home)
+        description = own_process.describe_failure(error, self.settings.home)
         if is_third_party:
             description = f"The agent {self.run.agent} failed with {description} (more by --log)."
             log.info("the agent %s failed", self.run.agent, exc_info=error)
-        self._emit(**failed_event(description, {}))
-        if is_third_party or is_storage_fault(error):
-            raise ReportedError(description) from error
+        self.emit(**run_view.final_without_state(description))
+        if is_third_party or own_process.is_storage_fault(error):
+            raise own_process.ReportedError(description) from error
 
     async def _stream_to_end(self, step: Any) -> bool:
         """Stream until the run ends or waits. Return True if it was cancelled."""
@@ -256,13 +224,13 @@ class _Driver:
         except asyncio.CancelledError:
             if self.signals.first is None and not self.stop.requested and not self.stop.lease_lost:
                 raise
-            continue_after_cancellation()
+            own_process.continue_after_cancellation()
             if self.stop.lease_lost:
                 raise LeaseLostError(self.run.thread) from None
             return True
 
     async def _stream(self, step: Any) -> None:
-        self._asked.clear()
+        self.asked.clear()
         parts = self.graph.astream(
             step,
             self.config,
@@ -276,17 +244,18 @@ class _Driver:
         async for part in parts:
             event = self.tagger.event(part["ns"], part["data"])
             if event is not None:
-                self._emit(**event)
+                self.emit(**event)
                 if event["type"] == "interrupt":
-                    self._asked.add(event["id"])
+                    self.asked.add(event["id"])
 
     async def _answers(self) -> dict[str, Any]:
         state = await self.graph.aget_state(self.config)
         answers: dict[str, Any] = {}
         for task in state.tasks:
             for waiting in task.interrupts:
-                if waiting.id not in self._asked:  # a plan's step shows its question at once
-                    self._emit(**{**self.tagger.of_task(task), **interrupt_event(waiting)})
+                if waiting.id not in self.asked:  # a plan's step shows its question at once
+                    step = self.tagger.step_at((f"{task.name}:{task.id}",))
+                    self.emit(**{**step, **interrupt_event(waiting)})
         for waiting in state.interrupts if self.signals.first is None else ():
             with self.signals.asking():
                 value = await self.user_input.answer(waiting)
@@ -300,18 +269,29 @@ class _Driver:
         state = await self.graph.aget_state(self.config)
         saver, agents = getattr(self.graph, "checkpointer", None), None
         if isinstance(saver, Checkpointer):
-            agents = await agents_within(self.run.agent, self.run.thread, state, saver)
+            agents = await run_view.agents_within(self.run.agent, self.run.thread, state, saver)
         if too_long:
-            final = recursion_event(self.run.agent, agents.usage if agents else no_usage())
+            final = run_view.final_without_state(
+                f"The graph of {self.run.agent} reached its recursion limit without an end. Give "
+                "it a way to end, or a higher recursion_limit; a resumed run continues where it "
+                "stopped.",
+                status="stopped",
+                reason="max_steps",
+                usage=agents.usage if agents else None,
+            )
         else:
-            usage = agents.usage if agents else await read_usage(self.graph, self.config, state)
-            final = final_event(state, usage, agents, cancelled=cancelled)
+            usage = (
+                agents.usage
+                if agents
+                else await run_view.read_usage(self.graph, self.config, state)
+            )
+            final = run_view.final_event(state, usage, agents, cancelled=cancelled)
         if too_long or (agents is not None and final["status"] == "stopped"):
-            self._emit(type="limit", reason=final["stop_reason"])
-        self._emit(**final)
+            self.emit(type="limit", reason=final["stop_reason"])
+        self.emit(**final)
         return final
 
-    def _emit(self, **event: Any) -> None:
+    def emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
         self.sink.show({**event, "thread": self.run.thread, "ts": now})
 

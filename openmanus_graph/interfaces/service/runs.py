@@ -6,39 +6,19 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service.failures import RunError, describe_failure
-from openmanus_graph.interfaces.service.final_event import (
-    NO_RESULT,
-    cancelled_event,
-    failed_event,
-    step_line,
-)
+from openmanus_graph.interfaces.service import own_process, run_setup, run_view, runner
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.run_setup import (
-    ResumeAnswer,
-    make_run,
-    name_files,
-    read_thread_state,
-    resuming_run,
-    to_context,
-    user_message,
-)
-from openmanus_graph.interfaces.service.runner import (
-    Run,
-    Stop,
-    UserInput,
-    continue_after_cancellation,
-    run_graph,
-)
 from openmanus_graph.interfaces.service.threads import find_thread, with_stored
+from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.runtime.session_registry import IDLE_S, open_session
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, find, put_file, read_file
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.plan import Origin
@@ -77,7 +57,7 @@ class Message:
         return origin_of_parts(words, self.text, names=bool(self.files))
 
     def as_answer(self) -> str:
-        """Return the message as the answer to a question: what was not typed is marked."""
+        """Return the message as the answer to a question; what was not typed is marked."""
         if self.words is None or self.words.strip() == self.text.strip():
             return self.text
         rest = self.text.replace(self.words, "", 1).strip()
@@ -126,8 +106,8 @@ class RemoteRun:
     thread: str
     options: RunOptions
     show: Show
-    user_input: UserInput = field(default_factory=NoInput)
-    stop: Stop = field(default_factory=Stop)
+    user_input: runner.UserInput = field(default_factory=NoInput)
+    stop: runner.Stop = field(default_factory=runner.Stop)
 
     async def send(self, message: Message) -> Final:
         """Answer the question that the thread asks with a message, or start a run with it."""
@@ -139,50 +119,51 @@ class RemoteRun:
         except asyncio.CancelledError:
             if not self.stop.requested:
                 raise
-            continue_after_cancellation()
-            return cancelled_event("The run was cancelled before it began.")
+            own_process.continue_after_cancellation()
+            return run_view.cancelled_event("The run was cancelled before it began.")
         if question and not message.files:
             return await self.answer(message.as_answer(), question)
         return await self.start(message)
 
     async def start(self, message: Message) -> Final:
-
-        def plan() -> Run:
+        def plan() -> runner.Run:
             options = thread_options(self.options, self.thread)
 
             def make_input() -> dict[str, Any]:
                 workspace = resolve_workspace(options, self.thread)
-                return user_message(*bring_files(message, workspace), message.origin())
+                return run_setup.user_message(*bring_files(message, workspace), message.origin())
 
-            return make_run(self.thread, self.agent, message.text, options, make_input)
+            return run_setup.make_run(self.thread, self.agent, message.text, options, make_input)
 
         return await self._run_to_end(plan)
 
     async def answer(self, text: str, question: str) -> Final:
-        answer = ResumeAnswer(answer=text, interrupt=question)
-        return await self._run_to_end(lambda: resuming_run(self.thread, answer, self.options))
+        return await self._resume(run_setup.ResumeAnswer(answer=text, interrupt=question))
 
     async def resume(self) -> Final:
-        nothing = ResumeAnswer()
-        return await self._run_to_end(lambda: resuming_run(self.thread, nothing, self.options))
+        return await self._resume(run_setup.ResumeAnswer())
 
-    async def _run_to_end(self, plan: Callable[[], Run]) -> Final:
+    async def _resume(self, answer: run_setup.ResumeAnswer) -> Final:
+        plan = partial(run_setup.resuming_run, self.thread, answer, self.options)
+        return await self._run_to_end(plan)
+
+    async def _run_to_end(self, plan: Callable[[], runner.Run]) -> Final:
         sink = RemoteSink(self.show)
         self.stop.task = asyncio.current_task()
         try:
             run = await asyncio.to_thread(plan)
-            await run_graph(run, sink, self.user_input, self.stop)
+            await runner.run_graph(run, sink, self.user_input, self.stop)
         except asyncio.CancelledError:
             if not self.stop.requested:
                 raise  # the server shuts down: the thread can be resumed later
-            continue_after_cancellation()
-            return cancelled_event("The run was cancelled.")
+            own_process.continue_after_cancellation()
+            return run_view.cancelled_event("The run was cancelled.")
         except Exception as error:  # the client gets every error
             log.exception("the run of thread %s failed", self.thread)
-            is_known = isinstance(error, ConfigError | RunError)
-            text = str(error) if is_known else describe_failure(error, home_place())
-            return sink.final or failed_event(text, {})
-        return sink.outcome() or failed_event(NO_RESULT, {})
+            is_known = isinstance(error, ConfigError | own_process.RunError)
+            text = str(error) if is_known else own_process.describe_failure(error, home_place())
+            return sink.final or run_view.final_without_state(text)
+        return sink.outcome() or run_view.final_without_state(run_view.NO_RESULT)
 
 
 def progress_text(event: Mapping[str, Any]) -> str | None:
@@ -195,7 +176,7 @@ def progress_text(event: Mapping[str, Any]) -> str | None:
         case "tool_end" if not event["ok"]:
             return f"{event['tool']} failed."
         case "step_start" | "step_end":
-            return step_line(event)
+            return run_view.step_line(event)
         case "notice":
             return str(event["text"])
         case _:
@@ -216,7 +197,7 @@ def answer_with_hint(final: Final) -> str:
 
 
 async def first_question(thread: str, agent: str) -> str | None:
-    state = (await read_thread_state(thread, agent)).state
+    state = (await run_setup.read_thread_state(thread, agent)).state
     return state.interrupts[0].id if state.interrupts else None
 
 
@@ -228,7 +209,7 @@ def thread_options(options: RunOptions, thread: str) -> RunOptions:
 
 def resolve_workspace(options: RunOptions, thread: str) -> Workspace:
     """Return a thread's workspace. Blocks. ConfigError if a setting is wrong."""
-    return Workspace.of(resolve_settings(to_context(options), thread))
+    return Workspace.of(resolve_settings(run_setup.to_context(options), thread))
 
 
 def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]:
@@ -243,21 +224,23 @@ def bring_files(message: Message, workspace: Workspace) -> tuple[str, list[str]]
         for name, upload in zip(names, message.files, strict=True)
         if upload.media_type.startswith("image/") or media_type_of(name)
     ]
-    return name_files(message.text, names), images
+    return run_setup.name_files(message.text, names), images
 
 
 def _save_upload(upload: Upload, workspace: Workspace) -> str:
-    from openmanus_graph.runtime.workspace import put_file, same_or_free
-
+    """Write a file under a free name, unless it is there already, and return its path."""
     name = upload.name.replace("\\", "/").rpartition("/")[2].strip().lstrip(".") or "file"
     name = "".join(char for char in name if char.isprintable())[-120:]
     stem, dot, suffix = name.partition(".")
     number = 1
-    while (target := same_or_free(workspace, name, upload.data)) is None:
+    while (found := find(workspace, name)) is not None:
+        is_same = found.is_file and found.status.st_size == len(upload.data)
+        if is_same and read_file(workspace, name, len(upload.data)) == upload.data:
+            return found.path
         number += 1
         name = f"{stem}-{number}{dot}{suffix}"
-    put_file(workspace, workspace.root / target, upload.data)
-    return target
+    put_file(workspace, workspace.root / name, upload.data)
+    return name
 
 
 class Outbox(Generic[T]):
@@ -273,17 +256,18 @@ class Outbox(Generic[T]):
     @contextlib.asynccontextmanager
     async def sent(self) -> AsyncGenerator[None]:
         """Send meanwhile. If the block ends without an error, all has been sent at its end."""
-        sending = asyncio.create_task(self._keep_sending())
+
+        async def keep_sending() -> None:
+            while (item := await self._queue.get()) is not None:
+                await self._send(item)
+
+        sending = asyncio.create_task(keep_sending())
         try:
             yield
             self._queue.put_nowait(None)
             await sending
         finally:
             sending.cancel()
-
-    async def _keep_sending(self) -> None:
-        while (item := await self._queue.get()) is not None:
-            await self._send(item)
 
 
 @dataclass
@@ -295,15 +279,14 @@ class _Lease:
 
 @dataclass
 class SessionLeases:
-    """Owns the sessions of threads until these have not been used for the idle time."""
+    """Owns the sessions of threads until these have not been used for `idle_s` seconds."""
 
     idle_s: float = IDLE_S
     _leases: dict[str, _Lease] = field(default_factory=dict[str, _Lease])
-    _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _closing: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     @contextlib.asynccontextmanager
     async def lease(self, thread: str) -> AsyncGenerator[None]:
-        """Use a thread's session; it is closed after the idle time without use."""
         lease = self._leases.get(thread)
         if lease is None:
             lease = self._leases[thread] = _Lease(contextlib.AsyncExitStack())
@@ -322,13 +305,10 @@ class SessionLeases:
     async def close(self) -> None:
         for thread in list(self._leases):
             self._release(thread)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.wait()
 
     def _release(self, thread: str) -> None:
         lease = self._leases.pop(thread)
         if lease.idle is not None:
             lease.idle.cancel()
-        closing = asyncio.ensure_future(lease.stack.aclose())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._closing.spawn(lease.stack.aclose())

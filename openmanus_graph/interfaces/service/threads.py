@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,10 @@ from openmanus_graph.config.resolve import (
     storage_settings,
 )
 from openmanus_graph.errors import ConfigError, TrustedToolError
-from openmanus_graph.interfaces.service.failures import RunError, is_storage_fault, prepare_home
 from openmanus_graph.interfaces.service.options import RunOptions
+from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
 from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.addresses import DatabaseUrl
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.memory import Memory, Note
@@ -57,8 +59,12 @@ def hold_thread(
 ) -> Generator[None]:
     """Lock a thread while a run works on it. Blocks. `on_loss`: another worker took it over."""
     prepare_home(home)
-    with _file_lock(home, thread) if database_url().is_local else _lease(thread, on_loss):
+    url = database_url()
+    give_back = _take_lock(home, thread) if url.is_local else _take_lease(url, thread, on_loss)
+    try:
         yield
+    finally:
+        give_back()
 
 
 @contextlib.asynccontextmanager
@@ -71,6 +77,35 @@ async def holding_thread(
         yield
     finally:
         await asyncio.shield(asyncio.to_thread(lock.close))
+
+
+def _take_lock(home: Path, thread: str) -> Callable[[], None]:
+    path = _lock_path(home, thread)
+    # The server acquires and releases it on different OS threads.
+    lock = FileLock(path, timeout=LOOK_S, thread_local=False)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise RunError(
+            f"Thread {thread} is in use by another process. Wait for it, or stop it first."
+        ) from error
+    except OSError as error:
+        if is_storage_fault(error):
+            raise
+        raise RunError(f"{path} cannot be locked: {error.strerror}. Move it away.") from error
+    return lock.release
+
+
+def _take_lease(url: DatabaseUrl, thread: str, on_loss: Callable[[], None]) -> Callable[[], None]:
+    from openmanus_graph.backends.persistence import leases
+
+    database, user = open_database(url), object()
+    try:
+        leases.take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
+    except leases.ThreadInUseError as error:
+        raise RunError(str(error)) from error
+    return partial(leases.give_back_lease, database, thread, user)
 
 
 def is_running(home: Path, thread: str) -> bool:
@@ -95,43 +130,6 @@ def is_running(home: Path, thread: str) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-@contextlib.contextmanager
-def _file_lock(home: Path, thread: str) -> Generator[None]:
-    path = _lock_path(home, thread)
-    # The server acquires and releases it on different OS threads.
-    lock = FileLock(path, timeout=LOOK_S, thread_local=False)
-    try:
-        path.parent.mkdir(exist_ok=True)
-        lock.acquire()
-    except Timeout as error:
-        raise RunError(
-            f"Thread {thread} is in use by another process. Wait for it, or stop it first."
-        ) from error
-    except OSError as error:
-        if is_storage_fault(error):
-            raise
-        raise RunError(f"{path} cannot be locked: {error.strerror}. Move it away.") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def _lease(thread: str, on_loss: Callable[[], None]) -> Generator[None]:
-    from openmanus_graph.backends.persistence import leases
-
-    database, user = open_database(database_url()), object()
-    try:
-        leases.take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
-    except leases.ThreadInUseError as error:
-        raise RunError(str(error)) from error
-    try:
-        yield
-    finally:
-        leases.give_back_lease(database, thread, user)
 
 
 def _lock_path(home: Path, thread: str) -> Path:

@@ -1,22 +1,25 @@
-"""Runs an event loop in a separate thread, for live objects that are bound to one loop.
+"""What belongs to a whole process: background event loops, the signals that end it, its closing.
 
-Callers come from many loops: notebooks, servers, several `asyncio.run`. `BackgroundTasks` keeps
-the tasks that nothing awaits.
+Live objects that are bound to one loop run on a loop of a separate thread, because callers come
+from many loops: notebooks, servers, several `asyncio.run`.
 """
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
+import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph.state import CompiledStateGraph
+if TYPE_CHECKING:  # heavy, and programs of the sandbox use this module
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.graph.state import CompiledStateGraph
 
-from openmanus_graph.state.context import Context
+    from openmanus_graph.state.context import Context
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,20 @@ class EventLoopThread:
         finally:
             future.cancel()
 
+    def begin(self, work: Work[Any]) -> Callable[[], None]:
+        """Start work on this event loop from any thread, and return a function that cancels it.
+
+        Cheaper than a future, since the result is not needed.
+        """
+        loop, tasks = self._started(), list[asyncio.Task[Any]]()
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the work with it
+                loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+
+        return cancel
+
     def stop(self) -> None:
         """End the loop and its thread; the next use starts them again. Blocks."""
         with self._lock:
@@ -97,20 +114,6 @@ class EventLoopThread:
                 self._thread.start()
             return self._loop
 
-    def begin(self, work: Work[Any]) -> Callable[[], None]:
-        """Start work on this event loop from any thread, and return a function that cancels it.
-
-        Cheaper than a future, since the result is not needed.
-        """
-        loop, tasks = self._started(), list[asyncio.Task[Any]]()
-        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
-
-        def cancel() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and the work with it
-                loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-
-        return cancel
-
 
 class BackgroundTasks:
     """Keeps references to tasks until they end, and ignores what they raise."""
@@ -121,21 +124,17 @@ class BackgroundTasks:
     def spawn(self, awaitable: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(awaitable)
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._tasks.discard)
+        # Retrieves the exception, so that asyncio does not log it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def wait(self, limit_s: float) -> None:
-        """Wait for the running tasks, for a bounded time."""
+    async def wait(self, limit_s: float | None = None) -> None:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=limit_s)
 
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-    def _on_done(self, task: "asyncio.Future[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
 
 
 CANCEL_S = 10
@@ -146,11 +145,11 @@ os.register_at_fork(after_in_child=run_loop.forget)
 
 
 def invoke(
-    graph: CompiledStateGraph[Any, Any, Any, Any],
+    graph: "CompiledStateGraph[Any, Any, Any, Any]",
     given: Any,
-    config: RunnableConfig | None = None,
+    config: "RunnableConfig | None" = None,
     *,
-    context: Context | None = None,
+    context: "Context | None" = None,
 ) -> dict[str, Any]:
     """Run a graph and block until it ends or waits: `graph.ainvoke` for code that cannot await.
 
@@ -178,3 +177,55 @@ def invoke(
     except KeyboardInterrupt:  # the run is cancelled now, and its thread can continue later
         ended.wait(CANCEL_S)
         raise
+
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def signals_held() -> Generator[None]:
+    """Start processes from this OS thread in the block: they begin with these signals blocked.
+
+    A separate session is not enough, since a process gets it a moment after its start. A program
+    that signals should end unblocks them, as `launch.py` does.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+Closer = Callable[[], Awaitable[None] | None]
+"""Closes one kind of thing: a coroutine function, or a function that may block."""
+_closers: list[Closer] = []
+_last: list[Closer] = []
+
+
+def register_closer(closer: Closer, *, last: bool = False) -> None:
+    """Register a closer for `close`; modules do so when they are loaded.
+
+    It does nothing if nothing is open, and may be called again. With `last`, it is called after the
+    others, which may still write to what it closes: databases.
+    """
+    (_last if last else _closers).append(closer)
+
+
+async def close() -> None:
+    """Close everything: kernels, shells, browsers, connections, databases, and their threads.
+
+    Call it when an app shuts down, or does not use its graphs for a while: the next run opens what
+    it needs again. Owned threads (`open_session`) and running runs keep their sessions; while there
+    are any, shared resources stay open, too. A process that simply ends does not need it.
+
+    Connections to models belong to an event loop. Only those of the current loop are closed.
+    """
+    from openmanus_graph.runtime.session_registry import close_unused  # which is heavy
+
+    if not await asyncio.to_thread(close_unused):
+        return
+    for closer in (*_closers, *_last):
+        if inspect.iscoroutinefunction(closer):
+            await closer()
+        else:
+            await asyncio.to_thread(closer)

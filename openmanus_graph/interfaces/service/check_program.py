@@ -15,7 +15,6 @@ ANSWER = "answer.txt"
 
 
 def main(module: str, function: str) -> int:
-    """Call the function with the answer and the workspace, and return the exit code."""
     answer = (Path(__file__).parent / ANSWER).read_text(encoding="utf-8")
     try:
         verdict = getattr(importlib.import_module(module), function)(answer, Path.cwd())
@@ -26,7 +25,8 @@ def main(module: str, function: str) -> int:
     if verdict is True:
         return 0
     if verdict is False or (isinstance(verdict, str) and verdict):
-        sys.stdout.write(f"{verdict}\n" if verdict else f"{module}:{function} says no.\n")
+        said = verdict or f"{module}:{function} returned False."
+        sys.stdout.write(f"{said}\n")
         return FAILED
     sys.stdout.write(f"It returned {verdict!r}, which is neither True, False nor a text.\n")
     return FAULTY

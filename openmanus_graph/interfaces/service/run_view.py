@@ -1,10 +1,12 @@
-"""The events of a run, as all interfaces show them: its steps, its end, a conversation again."""
+"""A run and its thread as all interfaces show them: events, the `final` one, a transcript."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.types import PregelTask, StateSnapshot
+from langgraph.types import StateSnapshot
 
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, read_embedded_agents
@@ -12,14 +14,22 @@ from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_steering, last_text
 from openmanus_graph.graphs.catalog import is_ours
+from openmanus_graph.planning.flow import plan_of
+from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
-from openmanus_graph.state.manus import Usage, add_usage, no_claims, no_usage
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.manus import Artifact, Usage, add_usage, no_claims, no_usage
+from openmanus_graph.state.plan import Plan
 from openmanus_graph.state.settings import Settings
 
 NO_RESULT = (
-    "The run ended without a result: what it ran in was stopped. Resume the thread, or look into "
-    "the log."
+    "The run ended without a result, because its process was stopped. Resume the thread, or look "
+    "into the log."
 )
+SHOWN_OUTPUT_CHARS = 2000
+QUESTION_CHARS = 160
+Runs = Mapping[str, list[list[AnyMessage]]]
+"""By step: the conversation of each of its runs, oldest first."""
 _OF_THE_WHOLE_PLAN = ("step_start", "step_end", "plan", "plan_change")
 """Events about a plan that the graph of one of its steps sends."""
 
@@ -58,11 +68,10 @@ def final_event(
     *,
     cancelled: bool,
 ) -> dict[str, Any]:
-    """Return the `final` event of a run that came to an end or was cut off.
+    """Return the `final` event of a run that ended or was cut off.
 
-    Args:
-        usage: The run's usage, if the state does not hold all of it.
-        agents: Those inside a third-party graph, whose own state does not say how they ended.
+    `usage` is needed if the state does not hold all of it, `agents` for a third-party graph, whose
+    own state does not say how they ended.
     """
     values = state.values
     status, reason = values.get("status"), values.get("stop_reason")
@@ -98,31 +107,24 @@ def _third_party_outcome(
     return inner["status"], inner.get("stop_reason"), answer
 
 
-def failed_event(sentence: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def final_without_state(
+    answer: str, *, status: str = "failed", reason: str = "error", usage: Usage | None = None
+) -> dict[str, Any]:
+    """Return the `final` event of a run that left no state to read."""
     return {
         "type": "final",
-        "status": "failed",
-        "stop_reason": "error",
-        "answer": sentence,
+        "status": status,
+        "stop_reason": reason,
+        "answer": answer,
         "claims": no_claims(),
         "structured": None,
-        "usage": values.get("usage") or no_usage(),
+        "usage": usage or no_usage(),
         "artifacts": [],
     }
 
 
-def cancelled_event(sentence: str) -> dict[str, Any]:
-    """Return the `final` event of a run that was cancelled and left no state to read."""
-    return failed_event(sentence, {}) | {"status": "cancelled", "stop_reason": "cancelled"}
-
-
-def recursion_event(agent: str, usage: Usage) -> dict[str, Any]:
-    sentence = (
-        f"The graph of {agent} reached its recursion limit without an end. Give it a way to end, "
-        "or a higher recursion_limit; a resumed run continues where it stopped."
-    )
-    ended = {"status": "stopped", "stop_reason": "max_steps"}
-    return failed_event(sentence, {"usage": usage}) | ended
+def cancelled_event(answer: str) -> dict[str, Any]:
+    return final_without_state(answer, status="cancelled", reason="cancelled")
 
 
 class StepEventTagger:
@@ -148,13 +150,10 @@ class StepEventTagger:
             self._steps[subagent if subagent[0] else place] = str(event["id"])
         if event["type"] in _OF_THE_WHOLE_PLAN and not subagent[0]:
             place = place[:-1]
-        return {**self._step_at(place), **event}
+        return {**self.step_at(place), **event}
 
-    def of_task(self, task: PregelTask) -> dict[str, str]:
-        """Return `plan_step` for a question of a task, if the task is a step."""
-        return self._step_at((f"{task.name}:{task.id}",))
-
-    def _step_at(self, place: tuple[str, ...]) -> dict[str, str]:
+    def step_at(self, place: tuple[str, ...]) -> dict[str, str]:
+        """Return `plan_step` for a namespace, if it is of a step."""
         around = (place[:length] for length in range(1, len(place) + 1))
         steps = [self._steps[outer] for outer in around if outer in self._steps]
         return {"plan_step": "/".join(steps)} if steps else {}
@@ -163,7 +162,6 @@ class StepEventTagger:
 def events_from_messages(
     thread: Thread | Recording, messages: Iterable[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of a conversation again."""
     step = 0
     for message in messages:
         if isinstance(message, HumanMessage) and is_steering(message):
@@ -208,3 +206,117 @@ def model_label(settings: Settings) -> str:
     """Return the name of a run's model for its `run_start` event: its spec, or its class."""
     model = settings.main.model
     return model if isinstance(model, str) else type(model).__name__
+
+
+def plan_in(values: Mapping[str, Any]) -> Plan | None:
+    """Return the plan of a thread's state, if it is a planning graph's and has one."""
+    if not values.get("order"):
+        return None
+    return plan_of(values)  # type: ignore[arg-type]  # only the planning state has `order`
+
+
+async def runs_of_steps(
+    graph: Any, checkpointer: Checkpointer, thread: str, values: Mapping[str, Any]
+) -> Runs:
+    found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
+    if plan_in(values) is None:
+        return {}
+    started_by = re.escape(values["run_message"])
+    pattern = rf"{started_by}(?:@[^/]*)*/(?P<replan>\d+)/(?P<step>.+)/(?P<attempt>\d+)"
+    for namespace in await checkpointer.anamespaces(thread):
+        if namespace.count("|") != 1:
+            continue  # the flow itself, a step around its executor, or a graph within that
+        place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+        state = await graph.aget_state(place)
+        messages: list[AnyMessage] = state.values.get("messages") or []
+        # The id of the first message of a step's run holds replan, step and attempt.
+        message_id = (messages[0].id or "") if messages else ""
+        if match := re.fullmatch(pattern, message_id):
+            run = (int(match["replan"]), int(match["attempt"])), messages
+            found.setdefault(match["step"], []).append(run)
+    in_order = {step: sorted(runs, key=lambda run: run[0]) for step, runs in found.items()}
+    return {step: [messages for _, messages in runs] for step, runs in in_order.items()}
+
+
+def transcript(
+    thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
+) -> Iterator[str]:
+    """Yield a thread as lines of Markdown, with the runs of its plan's steps.
+
+    `cut` shortens long outputs, and leaves out the task messages of steps.
+    """
+    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
+    messages: list[AnyMessage] = values.get("messages", [])
+    asked = 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+    for message in messages[:asked]:
+        yield from _message(message, cut=cut)
+    yield from _plan(values, runs, cut=cut)
+    for message in messages[asked:]:
+        yield from _message(message, cut=cut)
+    usage = values.get("usage")
+    if usage:
+        yield (
+            f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
+            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
+        )
+    artifacts: list[Artifact] = values.get("artifacts") or []
+    for artifact in artifacts:
+        yield f"- `{artifact['path']}` ({artifact['size']} bytes)"
+
+
+def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
+    plan = plan_in(values)
+    if plan is None:
+        return
+    yield f"## Plan: {plan_document(plan)[2:]}"
+    for step in plan["steps"]:
+        if step["id"] in runs or step["result"]:
+            yield f"## Step {step['id']}: {step['text']}\n"
+        yield from _runs(runs.get(step["id"], []), cut=cut)
+        if step["id"] not in runs and step["result"]:
+            yield f"{step['result']}\n"
+    for name in runs.keys() - {step["id"] for step in plan["steps"]}:
+        yield f"## Step {name}, which was replaced\n"
+        yield from _runs(runs[name], cut=cut)
+
+
+def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
+    for attempt, messages in enumerate(runs, 1):
+        if len(runs) > 1:
+            yield f"### Run {attempt}\n"
+        for message in messages[1:] if cut else messages:
+            yield from _message(message, cut=cut, level="###")
+
+
+def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
+    text = str(message.text)
+    if isinstance(message, HumanMessage):
+        lines = text.replace("\n", "  \n")  # Markdown's mark of a line break
+        yield f"{level} User\n\n{lines}\n"
+    elif isinstance(message, AIMessage):
+        yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
+        for call in message.tool_calls:
+            args = json.dumps(call["args"], ensure_ascii=False, indent=1)
+            yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
+    elif isinstance(message, ToolMessage):
+        if cut and len(text) > SHOWN_OUTPUT_CHARS:
+            left_out = len(text) - SHOWN_OUTPUT_CHARS
+            text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
+        yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def questions_of(state: StateSnapshot) -> str:
+    """Write the open questions, one per line: id, the asking step or subagent, question."""
+    lines: list[str] = []
+    for event in map(interrupt_event, state.interrupts):
+        asker = f"[{event['plan_step']}]" if event.get("plan_step") else ""
+        calls = [f"{call['tool']} {json.dumps(call['args'])}:" for call in event["calls"]]
+        text = printable(" ".join([asker, *calls, *event["question"].split()]).strip())
+        lines.append(f"\n  {event['id']}  {text[:QUESTION_CHARS]}")
+    return "".join(lines)

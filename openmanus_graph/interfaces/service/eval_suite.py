@@ -1,4 +1,7 @@
-"""The suite of an evaluation: tasks as those of a batch, each with checks, and their verdicts."""
+"""The suite of an evaluation: tasks as those of a batch, each with checks, and their verdicts.
+
+The folder of an evaluation also says what it does, so that it can continue there.
+"""
 
 import asyncio
 import hashlib
@@ -13,33 +16,24 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import regex
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interfaces.service.batch_files import (
+from openmanus_graph.interfaces.service import check_program, run_setup, threads
+from openmanus_graph.interfaces.service.batch import (
     BatchResult,
     BatchTask,
     TaskLine,
     read_lines,
     read_records,
 )
-from openmanus_graph.interfaces.service.evals import check_program
-from openmanus_graph.interfaces.service.failures import RunError
-from openmanus_graph.interfaces.service.final_event import final_event
 from openmanus_graph.interfaces.service.options import RunOptions
-from openmanus_graph.interfaces.service.run_setup import read_thread_state, to_context
+from openmanus_graph.interfaces.service.own_process import RunError
+from openmanus_graph.interfaces.service.run_view import final_event
 from openmanus_graph.interfaces.service.runs import thread_options
-from openmanus_graph.interfaces.service.threads import find_thread
-from openmanus_graph.planning.checks import (
-    OUTPUT_CHARS,
-    file_problem,
-    read_check,
-    removal_in,
-    result_text,
-    run_check_command,
-)
+from openmanus_graph.planning import checks as plan_checks
 from openmanus_graph.runtime.atomic_files import open_own_file, write_own_file
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import Settings
@@ -48,8 +42,8 @@ CheckKind: TypeAlias = Literal["file", "command", "answer", "python"]
 CheckOutcome: TypeAlias = Literal["holds", "fails", "error"]
 Outcome: TypeAlias = Literal["passed", "failed", "not_done", "error"]
 """`not_done`: the run did not finish; `error`: a check could not judge it."""
-RESULTS, VERDICTS = "results.jsonl", "verdicts.jsonl"
-"""The files of an evaluation that lines are added to."""
+ABOUT, RESULTS, VERDICTS = "eval.json", "results.jsonl", "verdicts.jsonl"
+"""The files of an evaluation. Lines are added to the results and the verdicts."""
 _KINDS = "`file: NAME`, `command: SHELL`, `answer: PATTERN` and `python: MODULE:FUNCTION`"
 _PYTHON = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*)")
 _PREFIX = re.compile(r"(?P<kind>\w+)\s*:\s*(?P<wanted>.*)", re.DOTALL)
@@ -61,20 +55,14 @@ class _EvalLine(TaskLine):
 
     @field_validator("checks", mode="before")
     @classmethod
-    def _texts(cls, checks: Any) -> Any:
+    def _known(cls, checks: Any) -> Any:
         if not isinstance(checks, list):
             return checks
         for check in cast("list[Any]", checks):
             if not isinstance(check, str):
                 raise ValueError(f"{json.dumps(check)[:200]} is not text. There are {_KINDS}")
+            parse_check(check)
         return tuple(cast("list[Any]", checks))  # strict mode takes a list only from JSON itself
-
-    @field_validator("checks")
-    @classmethod
-    def _known(cls, checks: tuple[str, ...]) -> tuple[str, ...]:
-        for text in checks:
-            parse_check(text)
-        return checks
 
 
 @dataclass(frozen=True)
@@ -119,7 +107,7 @@ def task_id(attempt: str) -> str:
 
 
 def read_suite(path: Path, agents: Sequence[str], name: str | None = None) -> Suite:
-    """Read a suite: lines as of a batch, with `checks`. Blocks. ConfigError names a wrong line."""
+    """Read lines as of a batch, with `checks`. Blocks. ConfigError names a wrong line."""
     folder = path.parent.absolute()
     tasks: list[EvalTask] = []
     for task, line in read_lines(path, agents, _EvalLine):
@@ -144,21 +132,21 @@ def parse_check(text: str) -> Check:
         return Check(text, "answer", _checked_pattern(wanted))
     if kind == "python":
         if not _PYTHON.fullmatch(wanted):
-            raise ValueError(f"{text!r} names no function: write `python: MODULE:FUNCTION`")
+            raise ValueError(f"{text!r} does not name a function: write `python: MODULE:FUNCTION`")
         return Check(text, "python", wanted)
-    known, wanted = read_check(text)
+    known, wanted = plan_checks.read_check(text)
     if known == "question" or kind not in ("", "file", "command", "shell"):
         raise ValueError(f"{text!r} is not a check. There are {_KINDS}")
     if not wanted:
-        raise ValueError(f"{text!r} names no {known}")
-    if known == "command" and (removal := removal_in(wanted)):
+        raise ValueError(f"{text!r} does not name a {known}")
+    if known == "command" and (removal := plan_checks.removal_in(wanted)):
         raise ValueError(f"{text!r} would run `{removal}`, and a check changes nothing")
     return Check(text, known, wanted)
 
 
 def _checked_pattern(pattern: str) -> str:
     if not pattern:
-        raise ValueError("an `answer:` names no pattern")
+        raise ValueError("an `answer:` needs a pattern")
     try:
         regex.compile(pattern)
     except regex.error as error:
@@ -186,6 +174,71 @@ def find_module(check: Check, folder: Path, place: str = "") -> Path | None:
     )
 
 
+class About(BaseModel):
+    model_config = _RECORD
+
+    suite: str
+    tasks: list[str]
+    repeat: int
+    """Attempts of each task."""
+    model: str
+    agent: str
+    options: dict[str, Any]
+    """As they are stored with threads."""
+
+
+def load_about(folder: Path) -> About | None:
+    """Return what an evaluation does; None if there is none. ConfigError if it is damaged."""
+    path = folder / ABOUT
+    if not path.exists():
+        return None
+    try:
+        return About.model_validate_json(run_setup.read_input(path, run_setup.MAX_TEXT_BYTES))
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
+
+
+def prepare_folder(folder: Path, about: About) -> None:
+    """Make the folder of a new evaluation, or check that this one can continue there. Blocks.
+
+    ConfigError if the folder holds another evaluation, or something else.
+    """
+    known = load_about(folder)
+    try:
+        if known is not None:
+            _require_same(folder, known, about)
+            return
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{folder} already contains something else. Give another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        store_about(folder, about)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def store_about(folder: Path, about: About) -> None:
+    """Write what an evaluation does; tasks and attempts may have been added. Blocks."""
+    write_own_file(folder / ABOUT, about.model_dump_json(indent=1) + "\n")
+
+
+def _require_same(folder: Path, known: About, about: About) -> None:
+    before, now = (
+        {"suite": one.suite, "model": one.model, "agent": one.agent, **one.options}
+        for one in (known, about)
+    )
+    for name in before | now:
+        if before.get(name) != now.get(name):
+            raise ConfigError(
+                f"{folder} holds an evaluation with {name} {before.get(name)!r}, not "
+                f"{now.get(name)!r}. Give the command as before, or another --out."
+            )
+    if about.repeat < known.repeat:
+        raise ConfigError(
+            f"{folder} holds {known.repeat} attempts at each task. Give --repeat {known.repeat} "
+            "or more, or another --out."
+        )
+
+
 class CheckFinding(BaseModel):
     model_config = _RECORD
 
@@ -200,14 +253,15 @@ class CheckFinding(BaseModel):
 async def run_checks(
     checks: Sequence[Check], answer: str, folder: Path, settings: Settings
 ) -> tuple[CheckFinding, ...]:
-    """Check a task that is done, one check after the other, in the workspace of its settings."""
     found: list[CheckFinding] = []
     for check in checks:
         try:
             outcome, said = await _run_check(check, answer, folder, settings)
         except (ToolError, ConfigError, OSError) as error:
             outcome, said = "error", str(error)
-        found.append(CheckFinding(check=check.text, outcome=outcome, said=said[-OUTPUT_CHARS:]))
+        found.append(
+            CheckFinding(check=check.text, outcome=outcome, said=said[-plan_checks.OUTPUT_CHARS :])
+        )
     return tuple(found)
 
 
@@ -215,14 +269,21 @@ async def _run_check(
     check: Check, answer: str, folder: Path, settings: Settings
 ) -> tuple[CheckOutcome, str]:
     if check.kind == "answer":
-        limit_s = settings.sandbox.timeout_s
-        return await asyncio.to_thread(_look_for, check.wanted, answer, limit_s)
+        limit_s, pattern = settings.sandbox.timeout_s, check.wanted
+        search = partial(regex.search, pattern, answer, timeout=limit_s, concurrent=True)
+        try:
+            found = await asyncio.to_thread(search)
+        except TimeoutError:
+            return "error", f"The pattern did not end within {limit_s:g} s."
+        return ("holds", "") if found else ("fails", f"The answer has nothing like {pattern!r}.")
     if check.kind == "file":
-        problem = await asyncio.to_thread(file_problem, check.wanted, Workspace.of(settings))
+        problem = await asyncio.to_thread(
+            plan_checks.file_problem, check.wanted, Workspace.of(settings)
+        )
         return ("fails", problem) if problem else ("holds", "")
     if check.kind == "command":
         result = await _run_program(check.wanted, settings, {})
-        return _outcome(result, result_text(result))
+        return _outcome(result, plan_checks.result_text(result))
     return await _run_function(check, answer, folder, settings)
 
 
@@ -243,7 +304,7 @@ async def _run_function(
     if result.code == check_program.FAULTY:
         return "error", result.text.strip()
     is_verdict = not result.reason and result.code in (0, check_program.FAILED)
-    return _outcome(result, result.text.strip() if is_verdict else result_text(result))
+    return _outcome(result, result.text.strip() if is_verdict else plan_checks.result_text(result))
 
 
 async def _run_program(
@@ -255,24 +316,16 @@ async def _run_program(
         Workspace.of(settings),
         settings.sandbox,
         limit_s=settings.sandbox.timeout_s,
-        max_chars=OUTPUT_CHARS,
+        max_chars=plan_checks.OUTPUT_CHARS,
         brought=brought,
     )
-    return await run_check_command(look)
+    return await plan_checks.run_check_command(look)
 
 
 def _outcome(result: ReadOnlyResult, said: str) -> tuple[CheckOutcome, str]:
     if result.reason:
         return "error", said
     return ("fails", said) if result.code else ("holds", "")
-
-
-def _look_for(pattern: str, answer: str, limit_s: float) -> tuple[CheckOutcome, str]:
-    try:
-        found = regex.search(pattern, answer, timeout=limit_s, concurrent=True)
-    except TimeoutError:
-        return "error", f"The pattern did not end within {limit_s:g} s."
-    return ("holds", "") if found else ("fails", f"The answer has nothing like {pattern!r}.")
 
 
 class Verdict(BaseModel):
@@ -323,7 +376,8 @@ class Grader:
         findings: tuple[CheckFinding, ...] = ()
         if result.status == "finished":
             options = await asyncio.to_thread(thread_options, self._options, result.thread)
-            settings = await asyncio.to_thread(resolve_settings, to_context(options), result.thread)
+            context = run_setup.to_context(options)
+            settings = await asyncio.to_thread(resolve_settings, context, result.thread)
             findings = await run_checks(
                 suite_task.checks, result.answer, self._suite.folder, settings
             )
@@ -366,10 +420,10 @@ def judge(findings: Sequence[CheckFinding]) -> tuple[Outcome, str]:
 
 async def _read_end(thread: str) -> tuple[Mapping[str, Any], str]:
     """Return a thread's last values, and the reason why its run ended."""
-    known = await asyncio.to_thread(find_thread, thread)
+    known = await asyncio.to_thread(threads.find_thread, thread)
     if known is None:
         return {}, "error"
-    state = (await read_thread_state(thread, known.agent)).state
+    state = (await run_setup.read_thread_state(thread, known.agent)).state
     values: Any = state.values  # a third-party graph may have anything there
     if not isinstance(values, Mapping):
         return {}, "error"

@@ -1,45 +1,209 @@
-"""The report of an evaluation as one HTML page: no script, nothing loaded, all texts escaped."""
+"""The figures of an evaluation, how two evaluations differ, and the report as one HTML page.
 
+The page has no script, loads nothing, and all texts in it are escaped.
+"""
+
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Literal, TypeAlias
 
 from openmanus_graph.backends.models.failures import redact_secrets
-from openmanus_graph.interfaces.service.batch_files import BatchResult
-from openmanus_graph.interfaces.service.evals.evaluation import (
-    REGRESSIONS,
-    Change,
-    Evaluation,
-    TaskFigures,
-)
-from openmanus_graph.interfaces.service.evals.suite import Verdict
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service import eval_suite as suite
+from openmanus_graph.interfaces.service.batch import BatchResult, read_records
+from openmanus_graph.interfaces.service.eval_suite import About, Verdict
 from openmanus_graph.runtime.output import printable
 
+REPORT = "report.html"
 UNKNOWN = "–"
 OUTCOMES = {"passed": "passed", "failed": "failed", "not_done": "not done", "error": "broken check"}
 """The outcomes of attempts in the order in which they are shown, with their names."""
 _MOST_CHARS = 2000
-_PAGE = Path(__file__).with_name("report.html")
+_PAGE = Path(__file__).with_name(REPORT)
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 560, 150, 44, 16, 12
+ChangeKind: TypeAlias = Literal[
+    "now fails", "worse", "now passes", "better", "same", "unknown", "new", "gone"
+]
+REGRESSIONS = frozenset({"now fails", "worse", "unknown"})
+"""The changes with which a comparison ends with exit code 1."""
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """The figures of one task. Costs, steps and times are means; None if there are no attempts."""
+
+    id: str
+    attempts: Sequence[tuple[BatchResult, Verdict]]
+    """Those that are judged, the first attempt first."""
+    left: int
+    """Attempts without a verdict."""
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        return Counter(verdict.outcome for _, verdict in self.attempts)
+
+    @property
+    def passed(self) -> int:
+        return self.outcomes["passed"]
+
+    @property
+    def counted(self) -> int:
+        """How many attempts are known to have passed or not: an error of a check says nothing."""
+        return len(self.attempts) - self.outcomes["error"]
+
+    @property
+    def rate(self) -> float | None:
+        return self.passed / self.counted if self.counted else None
+
+    @property
+    def cost_usd(self) -> float | None:
+        return _mean(result.cost_usd for result, _ in self.attempts)
+
+    @property
+    def steps(self) -> float | None:
+        return _mean(verdict.steps for _, verdict in self.attempts)
+
+    @property
+    def elapsed_s(self) -> float | None:
+        return _mean(verdict.elapsed_s for _, verdict in self.attempts)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    about: About
+    tasks: Sequence[TaskFigures]
+
+    @property
+    def left(self) -> int:
+        return sum(task.left for task in self.tasks)
+
+    @property
+    def cost_usd(self) -> float:
+        """Of all attempts together."""
+        return sum(result.cost_usd for task in self.tasks for result, _ in task.attempts)
+
+    @property
+    def has_passed(self) -> bool:
+        return all(task.passed == self.about.repeat for task in self.tasks)
+
+    @property
+    def where(self) -> Counter[str]:
+        verdicts = (verdict for task in self.tasks for _, verdict in task.attempts)
+        return Counter(verdict.where for verdict in verdicts if verdict.where)
+
+    def outcomes(self) -> Counter[str]:
+        return sum((task.outcomes for task in self.tasks), Counter[str]())
+
+    def pass_at(self, k: int) -> float | None:
+        """Return pass@k: how likely one of k attempts at a task passes; None if unknown."""
+        tasks = (task for task in self.tasks if task.counted >= k)
+        return _mean(pass_at_k(task.counted, task.passed, k) for task in tasks)
+
+    def pass_all(self, k: int) -> float | None:
+        """Return pass^k: how likely all of k attempts at a task pass; None if unknown."""
+        tasks = (task for task in self.tasks if task.counted >= k)
+        return _mean(pass_hat_k(task.counted, task.passed, k) for task in tasks)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Estimate without bias that one of k attempts passes, from c of n that did; k <= n."""
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """Estimate without bias that all of k attempts pass, from c of n that did; k <= n."""
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
+def load_evaluation(folder: Path) -> Evaluation:
+    """Read an evaluation. Blocks. ConfigError if the folder has none."""
+    about = suite.load_about(folder)
+    if about is None:
+        raise ConfigError(f"There is no evaluation in {folder}: it has no {suite.ABOUT}.")
+    results = {one.id: one for one in read_records(folder / suite.RESULTS, BatchResult)}
+    verdicts = {one.attempt: one for one in read_records(folder / suite.VERDICTS, Verdict)}
+    tasks: list[TaskFigures] = []
+    for task in about.tasks:
+        ids = [suite.attempt_id(task, number) for number in range(1, about.repeat + 1)]
+        judged = [one for one in ids if one in results and one in verdicts]
+        pairs = [(results[one], verdicts[one]) for one in judged]
+        tasks.append(TaskFigures(task, pairs, about.repeat - len(pairs)))
+    return Evaluation(about, tasks)
+
+
+@dataclass(frozen=True)
+class Change:
+    id: str
+    kind: ChangeKind
+    before: TaskFigures | None
+    after: TaskFigures | None
+    other_checks: bool
+    """Whether the task or its checks have changed."""
+
+    def difference(self, field: str) -> float | None:
+        """Return by how much a mean has grown; None if one of the two is unknown."""
+        before, after = getattr(self.before, field, None), getattr(self.after, field, None)
+        return None if before is None or after is None else after - before
+
+
+def compare(before: Evaluation, after: Evaluation) -> Sequence[Change]:
+    """Return the changes, regressions first, then in the order of the suite."""
+    earlier = {task.id: task for task in before.tasks}
+    later = {task.id: task for task in after.tasks}
+    changes: list[Change] = []
+    for name in later | earlier:
+        figures = earlier.get(name), later.get(name)
+        old, new = (
+            {verdict.digest for _, verdict in one.attempts} if one else set[str]()
+            for one in figures
+        )
+        changes.append(Change(name, _kind(*figures), *figures, bool(old and new) and old != new))
+    return sorted(changes, key=lambda one: one.kind not in REGRESSIONS)
+
+
+def _kind(before: TaskFigures | None, after: TaskFigures | None) -> ChangeKind:
+    if after is None:
+        return "gone"
+    if before is None or before.rate is None:
+        return "new"
+    if after.rate is None:
+        return "unknown"
+    if after.rate == before.rate:
+        return "same"
+    if after.rate < before.rate:
+        return "now fails" if after.rate == 0 else "worse"
+    return "now passes" if before.rate == 0 else "better"
+
+
+FIGURES = (
+    ("cost", "cost_usd", "$", ""),
+    ("steps", "steps", "", ""),
+    ("time", "elapsed_s", "", " s"),
+)
+"""The figures of a task: name, field, and what is written before and after the number."""
+
+
+def figure(value: float | None, before: str = "", after: str = "") -> str:
+    return UNKNOWN if value is None else f"{before}{value:.3g}{after}"
 
 
 def percent(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{100 * share:.3g} %"
+    return figure(None if share is None else 100 * share, after=" %")
 
 
-def dollars(value: float | None) -> str:
-    return UNKNOWN if value is None else f"${value:.3g}"
-
-
-def seconds(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3g} s"
-
-
-def number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3g}"
+def figures_of(task: TaskFigures) -> list[str]:
+    return [figure(getattr(task, name), *signs) for _, name, *signs in FIGURES]
 
 
 def passed_of(task: TaskFigures | None) -> str:
@@ -56,7 +220,7 @@ def headline(evaluation: Evaluation) -> list[tuple[str, str]]:
     found += [(name, str(outcomes[kind])) for kind, name in OUTCOMES.items() if outcomes[kind]]
     if evaluation.left:
         found.append(("left", str(evaluation.left)))
-    return [*found, ("cost", dollars(evaluation.cost_usd))]
+    return [*found, ("cost", figure(evaluation.cost_usd, "$"))]
 
 
 def reason(result: BatchResult, verdict: Verdict) -> str:
@@ -69,22 +233,18 @@ def reason(result: BatchResult, verdict: Verdict) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text of an agent or a check as it may be shown: not too long, without keys."""
     text = redact_secrets(text)
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} ..."
 
 
 def differences(change: Change) -> Sequence[str]:
     """Show by how much cost, steps and time have grown, each with its sign; `=` for no change."""
-    figures = (
-        (change.difference("cost_usd"), dollars),
-        (change.difference("steps"), number),
-        (change.difference("elapsed_s"), seconds),
-    )
     shown: list[str] = []
-    for value, show in figures:
+    for _, field, *signs in FIGURES:
+        value = change.difference(field)
         sign = "+" if value and value > 0 else ""
-        shown.append("=" if value == 0 else f"{sign}{show(value)}".replace("$-", "-$"))
+        text = f"{sign}{figure(value, *signs)}".replace("$-", "-$")
+        shown.append("=" if value == 0 else text)
     return shown
 
 
@@ -118,13 +278,12 @@ def _text(text: str) -> str:
 def _tasks(now: Evaluation) -> str:
     kinds = [*((name, kind) for kind, name in OUTCOMES.items()), ("left", "left")]
     whole = now.outcomes() + Counter(left=now.left)
-    columns = [
-        ("cost", dollars, [task.cost_usd for task in now.tasks]),
-        ("steps", number, [task.steps for task in now.tasks]),
-        ("time", seconds, [task.elapsed_s for task in now.tasks]),
-    ]
+    most = {
+        field: max((getattr(task, field) or 0 for task in now.tasks), default=0)
+        for _, field, *_ in FIGURES
+    }
     rows: list[str] = []
-    for place, task in enumerate(now.tasks):
+    for task in now.tasks:
         counts = task.outcomes + Counter(left=task.left)
         total = sum(counts.values())
         outcomes = _bars(
@@ -133,13 +292,12 @@ def _tasks(now: Evaluation) -> str:
             if counts[kind]
         )
         cells = [f"{passed_of(task)}{outcomes}"]
-        for _, show, values in columns:
-            most = max(value or 0 for value in values)
-            share = (values[place] or 0) / most if most else 0
-            cells.append(f"{show(values[place])}{_bars([(share, 'bar', '')])}")
+        for text, (_, field, *_) in zip(figures_of(task), FIGURES, strict=True):
+            share = (getattr(task, field) or 0) / most[field] if most[field] else 0
+            cells.append(f"{text}{_bars([(share, 'bar', '')])}")
         rows.append(_row((_text(task.id), *cells)))
     mean = " (means of the attempts)" if now.about.repeat > 1 else ""
-    head = _row(("task", "passed", *(name for name, _, _ in columns)), cell="th")
+    head = _row(("task", "passed", *(name for name, *_ in FIGURES)), cell="th")
     table = f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
     used = [(name, kind) for name, kind in kinds if whole[kind]]
     return f"<h2>Tasks{mean}</h2>{_legend(used)}{table}"
@@ -211,7 +369,6 @@ def _row(cells: Iterable[str], cell: str = "td", words: int = 1) -> str:
 
 
 def _bars(parts: Iterable[tuple[float, str, str]]) -> str:
-    """Draw a bar of parts, each with its share, colour and title."""
     drawn: list[str] = []
     for share, colour, title in parts:
         tip = f' title="{escape(title)}"' if title else ""
