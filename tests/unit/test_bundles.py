@@ -22,8 +22,7 @@ from openmanus_graph.backends.persistence.bundles import (
     save_bundle,
 )
 from openmanus_graph.backends.persistence.ledger import LedgerEntry
-from openmanus_graph.backends.persistence.model_call_records import RecordedCall
-from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.recording import RecordedCall, Recording
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.replay import replay_bundle

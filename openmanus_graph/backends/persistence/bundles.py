@@ -26,8 +26,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
-from openmanus_graph.backends.persistence.model_call_records import RecordedCall
-from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.recording import RecordedCall, Recording
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import write_own_file

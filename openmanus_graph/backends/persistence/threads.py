@@ -1,12 +1,12 @@
-"""The threads of a database: their tasks, the options that count, their status and files."""
+"""The threads of a database: their tasks, the options that count, their status and events."""
 
 import datetime
 import hmac
 import json
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ _MAX_TIMEOUT_S = 3600.0
 """Most that others may choose of the limits that have no default."""
 _MAX_NAME_CHARS = 200
 _SHOWN = 12
+"""How many options a message names."""
 
 
 def signed(thread: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +297,7 @@ class Threads:
 
 
 def _thread(row: Sequence[Any]) -> Thread:
-    texts, options = list(map(_readable, row[:7])), _options(row[3])
+    texts, options = list(map(_readable, row[:7])), _read_object(row[3])
     title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
@@ -311,7 +312,8 @@ def _readable(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
-def _options(stored: Any) -> dict[str, Any] | None:
+def _read_object(stored: Any) -> dict[str, Any] | None:
+    """Return a JSON object; None if its row is damaged."""
     try:
         found = read_json(stored)
     except StorageError:
@@ -327,51 +329,97 @@ def _is_time(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class FileLocation:
-    """Where a thread's files are."""
+BATCH = 1000
+"""The most events that one reading returns."""
+SNIPPET_CHARS = 120
+_TEXT_FIELDS = ("task", "text", "args", "output", "question", "answer")
+"""Fields of events in which a person may look for words."""
+_MAX_SEQ = 1 << 62
+"""Above all numbers. SQLite sorts damaged ones, which are texts or bytes, above this."""
 
-    host: str
-    """Name of the machine, for people."""
-    home: str
-    """Identifies the home folder of the worker that had them last."""
-    root: str
-    """The workspace there."""
-    inode: int = 0
-    """Of that folder, by which other machines know it if they share its disk."""
-    outputs: str = ""
-    """The folder of long outputs there, as the conversation names it."""
-    store: str = ""
-    """`workspace_url`, if the files were put there."""
-    files: str = ""
-    """Digest of the workspace in the store."""
-    private: str = ""
-    """Digest of the private folder in the store."""
-    behind: bool = False
-    """Whether the files on the machine are newer than those in the store, which failed."""
+Numbered = tuple[int, str]
+"""An event's number in its thread, and the event as JSON."""
 
 
-class FileLocationsTable:
-    """The table of file locations. Its methods block."""
+class JournalTable:
+    """The table of events. All methods block; call them off the event loop."""
 
     def __init__(self, database: Database) -> None:
-        self._run = database.run
+        self._run, self._run_many = database.run, database.run_many
 
-    def find(self, thread: str) -> FileLocation | None:
-        """Return where a thread's files are; None if it never had any."""
-        rows = self._run("SELECT location FROM file_locations WHERE thread = ?", (thread,))
-        try:
-            return FileLocation(**read_json(rows[0][0])) if rows else None
-        except (StorageError, TypeError) as error:
-            raise DamagedRowError(
-                f"The row that says where the files of thread {thread} are is damaged: {error}."
-            ) from error
+    def last(self, thread: str) -> int:
+        """Return the number of a thread's newest event, 0 if there is none."""
+        newest = "SELECT max(seq) FROM events WHERE thread = ? AND seq <= ?"
+        return int(self._run(newest, (thread, _MAX_SEQ))[0][0] or 0)
 
-    def record(self, thread: str, location: FileLocation) -> None:
-        """Record where the files are. LeaseLostError: another worker has the thread."""
-        self._run(
-            "INSERT INTO file_locations (thread, location) VALUES (?, ?)"
-            " ON CONFLICT (thread) DO UPDATE SET location = excluded.location",
-            (thread, json.dumps(asdict(location))),
+    def write(self, thread: str, events: Sequence[Numbered]) -> None:
+        """Add events, all or none."""
+        self._run_many(
+            "INSERT INTO events (thread, seq, event) VALUES (?, ?, ?)"
+            " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
+            [(thread, seq, event) for seq, event in events],
             worker_of=thread,
         )
+
+    def read(self, thread: str, after: int, to: int | None = None) -> list[Numbered]:
+        """Return the next events after a number, and up to one, in order.
+
+        A damaged event is replaced by a notice that reports it.
+        """
+        rows = self._run(
+            "SELECT seq, event FROM events WHERE thread = ? AND seq > ? AND seq <= ?"
+            " ORDER BY seq LIMIT ?",
+            (thread, after, _MAX_SEQ if to is None else to, BATCH),
+        )
+        return [
+            (seq, event if _read_object(event) is not None else _damaged_event(thread, seq))
+            for seq, event in rows
+            if isinstance(seq, int)
+        ]
+
+    def search(self, words: str) -> dict[str, str]:
+        """Return the ids of the threads in which a text was said or shown, each with a line of it.
+
+        ASCII letters are compared case-insensitively.
+        """
+        written = json.dumps(words)[1:-1]  # events are stored so
+        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in written)
+        like = "lower(event) LIKE lower(?) ESCAPE '\\'"
+        threads = self._run(f"SELECT DISTINCT thread FROM events WHERE {like}", (f"%{pattern}%",))
+        found: dict[str, str] = {}
+        for (thread,) in threads:
+            rows = self._run(
+                f"SELECT event FROM events WHERE thread = ? AND {like} ORDER BY seq LIMIT ?",
+                (thread, f"%{pattern}%", BATCH),
+            )
+            lines = (line_with(words, text) for (event,) in rows for text in _texts_of(event))
+            if line := next(filter(None, lines), ""):
+                found[thread] = line
+        return found
+
+
+def line_with(words: str, text: str) -> str:
+    """Return the part of a line that contains a text, with what surrounds it; else ""."""
+    at = text.lower().find(words.lower())
+    if at < 0:
+        return ""
+    begin = max(text.rfind("\n", 0, at) + 1, at - SNIPPET_CHARS // 3)
+    end = text.find("\n", at + len(words))
+    return text[begin : begin + SNIPPET_CHARS if end < 0 else min(end, begin + SNIPPET_CHARS)]
+
+
+def _texts_of(stored: Any) -> Iterator[str]:
+    """Yield what a person sees of an event."""
+    event = _read_object(stored) or {}
+    for value in map(event.get, _TEXT_FIELDS):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            texts = cast("dict[str, Any]", value).values()
+            yield from (one for one in texts if isinstance(one, str))
+
+
+def _damaged_event(thread: str, seq: int) -> str:
+    text = "An event is missing here: its row in the database is damaged."
+    notice = {"type": "notice", "level": "warning", "text": text}
+    return json.dumps({**notice, "seq": seq, "run": "", "ns": "", "thread": thread, "ts": ""})

@@ -6,19 +6,20 @@ change that. Without `workspace_url` they stay where they are, and other machine
 
 import asyncio
 import datetime
+import json
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.persistence.threads import FileLocation, FileLocationsTable
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
@@ -119,6 +120,51 @@ def _leave(thread: str) -> None:
             files.put_back()
 
 
+@dataclass(frozen=True)
+class FileLocation:
+    """Where a thread's files are."""
+
+    host: str
+    """Name of the machine, for people."""
+    home: str
+    """Identifies the home folder of the worker that had them last."""
+    root: str
+    """The workspace there."""
+    inode: int = 0
+    """Of that folder, by which other machines know it if they share its disk."""
+    outputs: str = ""
+    """The folder of long outputs there, as the conversation names it."""
+    store: str = ""
+    """`workspace_url`, if the files were put there."""
+    files: str = ""
+    """Digest of the workspace in the store."""
+    private: str = ""
+    """Digest of the private folder in the store."""
+    behind: bool = False
+    """Whether the files on the machine are newer than those in the store, which failed."""
+
+
+def find_location(database: Database, thread: str) -> FileLocation | None:
+    """Return where a thread's files are; None if it never had any. Blocks."""
+    rows = database.run("SELECT location FROM file_locations WHERE thread = ?", (thread,))
+    try:
+        return FileLocation(**read_json(rows[0][0])) if rows else None
+    except (StorageError, TypeError) as error:
+        raise DamagedRowError(
+            f"The row that says where the files of thread {thread} are is damaged: {error}."
+        ) from error
+
+
+def record_location(database: Database, thread: str, location: FileLocation) -> None:
+    """Record where a thread's files are. Blocks. LeaseLostError: another worker has the thread."""
+    database.run(
+        "INSERT INTO file_locations (thread, location) VALUES (?, ?)"
+        " ON CONFLICT (thread) DO UPDATE SET location = excluded.location",
+        (thread, json.dumps(asdict(location))),
+        worker_of=thread,
+    )
+
+
 @dataclass
 class _Part:
     """One of the two folders that move with a thread."""
@@ -147,7 +193,7 @@ class ThreadFiles:
     def __init__(self, thread: str, settings: Settings) -> None:
         workspace = Workspace.of(settings)
         self._thread, self._home = thread, settings.home
-        self._locations = FileLocationsTable(open_database(settings.database))
+        self._database = open_database(settings.database)
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
         self._store = None if url is None else RemoteObjects(url, thread, settings.database)
         self._extent = Extent(limit << 20, CACHES)
@@ -168,7 +214,7 @@ class ThreadFiles:
 
     def find(self) -> FileLocation | None:
         """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
-        self._recorded = place = self._locations.find(self._thread)
+        self._recorded = place = find_location(self._database, self._thread)
         if place is None or self._are_here(place):
             return None
         if self._store is None or place.store != str(self._store.url) or place.behind:
@@ -235,7 +281,7 @@ class ThreadFiles:
         """Record where the files are; False if that was known."""
         if place == self._recorded:
             return False
-        self._locations.record(self._thread, place)
+        record_location(self._database, self._thread, place)
         self._recorded = place
         return True
 
