@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.testing import RecordedPlanModel, load_conversations, load_recording
-from openmanus_graph.testing.recorded import Conversations
+from openmanus_graph.testing.chat_models import Conversations
 
 DATA = "penguins-raw.csv"
 TASK = (

@@ -1,6 +1,7 @@
-"""The state of the planning graph."""
+"""The state of the planning graph, and the events that show its plan."""
 
 import operator
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain_core.messages import AnyMessage
@@ -9,15 +10,31 @@ from typing_extensions import TypedDict
 from openmanus_graph.state.manus import (
     DeltaChannel,
     ManusOutput,
+    Origin,
+    Plan,
+    Step,
     StopReason,
     Usage,
     furthest,
     merge_usage,
 )
-from openmanus_graph.state.plan import Origin, Step, merge_steps
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """How a step's run ended. The last three are limits of the whole run: the step resumes later."""
+
+
+def merge_steps(
+    steps: Mapping[str, Any], updates: Sequence[Mapping[str, Mapping[str, Any] | None]]
+) -> dict[str, Any]:
+    """Merge changed fields of steps by id; None removes a step. A reducer."""
+    merged = dict(steps)
+    for update in updates:
+        for step_id, fields in update.items():
+            if fields is None:
+                merged.pop(step_id, None)
+            else:
+                merged[step_id] = {**merged.get(step_id, {}), **fields}
+    return merged
 
 
 class PausedRun(TypedDict):
@@ -182,3 +199,66 @@ class PlanningState(ManusOutput):
     `schedule`, `review_step`."""
     snapshot_gap: str
     """Why later changes are in no snapshot; empty if all are. Written with the snapshot's id."""
+
+
+EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
+"""Fields of a step that a person may edit."""
+_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
+
+
+def plan_fields(plan: Plan, fields: Collection[str]) -> dict[str, Any]:
+    """Return a plan's title, and these fields of its steps."""
+    steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
+    return {"title": plan["title"], "steps": steps}
+
+
+class ShownPlan:
+    """A plan as the followers of a run have seen it, so that its events carry only changes.
+
+    The events of a run of n steps name O(n) steps, although some of them show the whole plan.
+    """
+
+    def __init__(self) -> None:
+        self._plan_id = ""
+        self._title = ""
+        self._steps: dict[str, dict[str, Any]] = {}
+        self._named = 0
+        """How many steps were named since the whole plan was shown."""
+
+    def next_event(self, plan: Plan) -> dict[str, Any] | None:
+        """Return the event that shows a plan; None if nothing changed.
+
+        It shows the whole plan if the plan is new or has ended, and if the changes since the last
+        whole one would name as many steps: followers that joined meanwhile get it then.
+        """
+        title = plan["title"]
+        steps = {step["id"]: step for step in plan_fields(plan, _EVENT_FIELDS)["steps"]}
+        changed = [step for name, step in steps.items() if step != self._steps.get(name)]
+        is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
+        same_order = list(steps) == list(self._steps)
+        if not (is_new or changed) and same_order:
+            return None
+        self._plan_id, self._title, self._steps = plan["plan_id"], title, steps
+        self._named += len(changed)
+        ended = all(step["status"] in ("completed", "blocked") for step in steps.values())
+        if is_new or ended or self._named >= len(steps):
+            self._named = 0
+            return {"type": "plan", "title": title, "steps": list(steps.values())}
+        order = {} if same_order else {"order": list(steps)}
+        return {"type": "plan_change", "steps": changed, **order}
+
+
+def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return title and steps after a `plan` or `plan_change` event.
+
+    Args:
+        shown: The result for the event before with the same `plan_step`; empty at first.
+        event: The event.
+    """
+    if event["type"] == "plan":
+        return {"title": event["title"], "steps": event["steps"]}
+    if not shown:
+        return {}
+    steps = {step["id"]: step for step in (*shown["steps"], *event["steps"])}
+    order = event.get("order") or steps
+    return {**shown, "steps": [steps[name] for name in order]}

@@ -17,6 +17,8 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.context import (
     AnswerCheck,
+    FileServer,
+    MCPServer,
     ModelInstance,
     ModelRole,
     Policy,
@@ -25,7 +27,6 @@ from openmanus_graph.state.context import (
     SandboxMode,
     Skill,
 )
-from openmanus_graph.state.mcp_server import FileServer, MCPServer
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import SearchSettings
 from openmanus_graph.state.setting_declaration import (

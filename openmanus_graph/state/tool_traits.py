@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
-from openmanus_graph.state.manus import Usage
-from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
-from openmanus_graph.state.plan import Plans
+from openmanus_graph.state.context import Effect, EffectName, as_effect
+from openmanus_graph.state.manus import Plans, Usage
 from openmanus_graph.state.settings import SandboxSettings
 
 Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]

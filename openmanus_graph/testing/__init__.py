@@ -3,12 +3,14 @@
 Apps import it, as do the demo and the notebooks, which run without a model.
 """
 
-from openmanus_graph.testing.recorded import (
+from openmanus_graph.testing.chat_models import (
     RecordedChatModel,
     RecordedPlanModel,
     RecordedReply,
     Recording,
     RecordingError,
+    ScriptedChatModel,
+    ScriptExhaustedError,
     load_conversations,
     load_recording,
     recording_of,
@@ -21,7 +23,6 @@ from openmanus_graph.testing.replays import (
     tool_runtime,
     tool_session,
 )
-from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
 
 __all__ = [
     "RecordedChatModel",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
     from openmanus_graph.interfaces.service.runner import Run
     from openmanus_graph.runtime.workspace import Workspace
-    from openmanus_graph.state.plan import Origin
+    from openmanus_graph.state.manus import Origin
 
 
 MAX_FILE_BYTES = 4 << 30

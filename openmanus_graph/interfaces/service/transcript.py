@@ -14,8 +14,7 @@ from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.manus import Artifact
-from openmanus_graph.state.plan import Plan
+from openmanus_graph.state.manus import Artifact, Plan
 
 SHOWN_OUTPUT_CHARS = 2000
 QUESTION_CHARS = 160

@@ -1,4 +1,7 @@
-"""`EffectLedger`: the effect ledger for the tool calls of any LangChain agent."""
+"""`EffectLedger`: the effect ledger for the tool calls of any LangChain agent.
+
+For apps; nothing of ours imports it.
+"""
 
 import asyncio
 import hashlib
@@ -38,7 +41,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 )
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
+from openmanus_graph.state.context import Effect, EffectName, as_effect
 from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tool_calls.call_ledger import LedgerCall, exception_of, exception_record
 from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
