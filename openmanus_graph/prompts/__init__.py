@@ -20,7 +20,7 @@ def render(name: str, /, **variables: str) -> str:
     template = _TEMPLATES.get(name)
     if template is None:
         raise ValueError(
-            f"There is no prompt {name!r}. There are: {', '.join(sorted(_TEMPLATES))}."
+            f"There is no prompt {name!r}. Available: {', '.join(sorted(_TEMPLATES))}."
         )
     wanted = set(template.get_identifiers())
     if missing := sorted(wanted - set(variables)):

@@ -9,7 +9,8 @@ import json
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, OnEnd, Write
 from openmanus_graph.errors import StorageError
@@ -34,6 +35,13 @@ class LeaseLostError(StorageError):
 
 class DamagedRowError(StorageError):
     """One row cannot be read. The text says which, and what to do."""
+
+
+class Transaction(Protocol):
+    """A transaction under way."""
+
+    def execute(self, statement: str, values: Sequence[Any], /) -> Any:
+        """Execute a statement with `?` for values."""
 
 
 class Database(ABC):
@@ -103,6 +111,10 @@ class Database(ABC):
         """
         write = Write(execute, self._commit, worker_of, self._holds_checkpoints)
         self._writer.write_later(write, on_end)
+
+    @abstractmethod
+    def writing(self, worker_of: str | None) -> AbstractContextManager[Transaction]:
+        """Begin a transaction, or use the one of the group that this job is written with."""
 
     @abstractmethod
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write: ...

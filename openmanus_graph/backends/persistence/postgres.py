@@ -262,6 +262,7 @@ class PostgresDatabase(Database):
         return self._connected().connection()
 
     @contextlib.contextmanager
+    @override
     def writing(self, worker_of: str | None) -> Generator[Transaction]:
         """Begin a transaction, which is one round trip to the server, or use the group's.
 

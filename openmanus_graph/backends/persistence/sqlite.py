@@ -125,8 +125,9 @@ class SqliteDatabase(Database):
         return self._group.commit(writes, self._transaction("BEGIN"))
 
     @contextlib.contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """Write all or nothing, within the group's transaction if there is one."""
+    @override
+    def writing(self, worker_of: str | None) -> Generator[sqlite3.Connection]:
+        del worker_of
         if self._group.current is not None:
             yield self._group.current
             return
