@@ -24,7 +24,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.ledger import (
-    CallPlace,
     EffectKey,
     Ledger,
     open_ledger,
@@ -277,8 +276,8 @@ class _Call:
     async def key(self, thread: str, branch: str, ledger: Ledger) -> EffectKey:
         made_by = (self.reply, self.id)
         if self.parent:
-            place = CallPlace(thread, branch, self.namespace, self.parent, *self.made)
-            first = await ledger.first_at(place, *made_by)
+            place = (branch, self.namespace, self.parent, *self.made)
+            first = await ledger.first_at(thread, place, *made_by)
             if first[0] not in self.others:  # its reply was lost with its checkpoint
                 made_by = first
         line = f"{branch}|{self.namespace}"

@@ -147,11 +147,7 @@ class ScriptedChatModel(BaseChatModel):
         return "scripted"
 
     def _next(self, messages: list[BaseMessage], options: dict[str, Any]) -> AIMessage:
-        """Record a request and return its reply, with usage.
-
-        Raises:
-            ScriptExhaustedError: There is none left.
-        """
+        """Record a request and return its reply, with usage."""
         self._requests.append(list(messages))
         self._options.append(options)
         position = len(self._requests) - 1
@@ -176,12 +172,11 @@ class ScriptedChatModel(BaseChatModel):
         return (
             f"The script has {len(self._replies)} replies, and the model was asked "
             f"{len(self._requests)} times. The last message it was sent is "
-            f"{describe_last_message(messages, empty='nothing')}"
+            f"{_describe_last(messages, empty='nothing')}"
         )
 
 
-def describe_last_message(messages: Sequence[BaseMessage], *, empty: str) -> str:
-    """Return the type and the beginning of the last message, or `empty` if there is none."""
+def _describe_last(messages: Sequence[BaseMessage], *, empty: str) -> str:
     return f"{messages[-1].type}: {str(messages[-1].content)[:200]}" if messages else empty
 
 
@@ -273,7 +268,7 @@ class RecordedChatModel(ScriptedChatModel):
         return (
             f"The conversation departs from the recording {recording.name!r}: it holds "
             f"{len(recording.replies)} replies{last}, and one more was asked for after "
-            f"{describe_last_message(messages, empty='no message')}."
+            f"{_describe_last(messages, empty='no message')}."
         )
 
 
@@ -319,11 +314,7 @@ def save_recording(path: Path, recording: Recording) -> None:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        RecordingError: The file is not a recording.
-    """
+    """Read a recording. RecordingError: the file is not one."""
     with _reading(path, "is not a recording") as data:
         return _recording_in(data, data["replies"])
 
@@ -339,19 +330,17 @@ def _reading(path: Path, what_is_wrong: str) -> Generator[Any]:
 def _recording_in(data: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> Recording:
     replies: list[RecordedReply] = []
     for item in items:
-        after = item.get("after")
-        fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
-        fields["after"] = None if after is None else tuple(after)
-        replies.append(RecordedReply(**fields))
+        lists = {
+            name: tuple(item[name])
+            for name in ("tool_calls", "after")
+            if item.get(name) is not None
+        }
+        replies.append(RecordedReply(**{**item, **lists}))
     return Recording(data["name"], tuple(replies), data.get("model", ""))
 
 
 def play(recording: Recording, number: int, messages: Sequence[BaseMessage]) -> AIMessage:
-    """Return one reply, after checking the tool results before it.
-
-    Raises:
-        RecordingError: They differ from those at the time of recording.
-    """
+    """Return a reply. RecordingError: the tool results before it differ from the recorded ones."""
     reply = recording.replies[number]
     found = _answered(messages)
     if reply.after is not None and sorted(found) != sorted(reply.after):
@@ -417,11 +406,7 @@ class RecordedPlanModel(ScriptedChatModel):
 
 
 def load_conversations(path: Path) -> Conversations:
-    """Read the conversations of a plan.
-
-    Raises:
-        RecordingError: The file is not a recording of a plan.
-    """
+    """Read the conversations of a plan. RecordingError: the file is not a recording of one."""
     with _reading(path, "holds no conversations") as data:
         conversations = data["conversations"].items()
         return {cue: _recording_in(data, replies) for cue, replies in conversations}

@@ -27,7 +27,7 @@ from openmanus_graph.backends.persistence.leases import (
     holder_of,
     take_lease,
 )
-from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.backends.persistence.steering import SteeringMessages
 from openmanus_graph.backends.persistence.threads import JournalTable, Threads
 from openmanus_graph.interfaces.service.failures import RunError
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.slow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 KEY = EffectKey("t", "b", "pay", "{}", 0)
-PLACE = CallPlace("t", "b", "", "m", "pay", "{}", 0)
+PLACE = ("b", "", "m", "pay", "{}", 0)
 LONG_S = 1000.0
 
 
@@ -177,7 +177,7 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
             lambda: saver.adelete_thread("t"),
-            lambda: ledger.first_at(PLACE, "m", "c"),
+            lambda: ledger.first_at("t", PLACE, "m", "c"),
             lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
         ):

@@ -90,7 +90,7 @@ def test_what_a_record_goes_on_from_is_in_it_without_keys_and_approvals(
     assert read.pending_writes == [("task", "messages", Overwrite(removed))]
     assert (read.parent_config, read.metadata) == (before, {"step": 3})
     checkpoint["channel_values"]["plans"] = {"p": object()}
-    with pytest.raises(ConfigError, match=r"what no bundle can hold \(object\)"):
+    with pytest.raises(ConfigError, match=r"a value that no bundle can hold \(object\)"):
         save_bundle(replace(record_of("a"), beginning=[place]), tmp_path / "run.zip")
 
 

@@ -62,8 +62,8 @@ def test_a_later_version_keeps_the_rows(
         from openmanus_graph.backends.persistence import postgres
 
         monkeypatch.setattr(postgres, "VERSIONS", later)
-        only_here = (*vars(postgres)["_ONLY_HERE"], ())
-        monkeypatch.setattr(postgres, "_ONLY_HERE", only_here)
+        only_here = (*vars(postgres)["SHARED_VERSIONS"], ())
+        monkeypatch.setattr(postgres, "SHARED_VERSIONS", only_here)
         database = backend_of(each_database)(each_database)
     assert database.run("SELECT title, pinned FROM titles") == [("the task", 0)]
     database.close()

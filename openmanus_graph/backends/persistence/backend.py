@@ -6,6 +6,7 @@ understand, with `?` for each value.
 
 import asyncio
 import json
+import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -59,6 +60,8 @@ class Database(ABC):
 
     def __init__(self, writer: DatabaseThread) -> None:
         self._writer = writer
+        self._group = threading.local()
+        """`transaction` is that in which the current OS thread writes a group, while it does."""
         self.tokens: dict[str, int] = {}
         """The number of each lease that this process holds, even if it was lost, by thread."""
 
@@ -122,6 +125,20 @@ class Database(ABC):
     @abstractmethod
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction and return their answers."""
+
+    def _commit_group(
+        self, writes: Sequence[Write], transaction: AbstractContextManager[Any]
+    ) -> list[Any]:
+        """Execute writes in a transaction, which `writing` gives them, and return their answers."""
+        with transaction as self._group.transaction:
+            try:
+                answers = [write.execute() for write in writes]
+            finally:
+                self._group.transaction = None
+        return [answer() for answer in answers]
+
+    def _group_transaction(self) -> Any:
+        return getattr(self._group, "transaction", None)
 
     @abstractmethod
     async def off_loop(self, job: Callable[[], T]) -> T:
@@ -251,6 +268,34 @@ VERSIONS: Versions = (
         "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
     ),
 )
+
+
+SHARED_VERSIONS: Versions = (
+    (
+        "CREATE INDEX threads_rowid ON threads (rowid)",
+        "CREATE INDEX ledger_thread ON ledger (thread)",
+        "CREATE INDEX questions_thread ON questions (thread)",
+        "CREATE SEQUENCE lease_tokens",
+        """
+        CREATE TABLE leases (
+            thread TEXT PRIMARY KEY, token BIGINT NOT NULL, holder TEXT NOT NULL,
+            expires TIMESTAMPTZ NOT NULL
+        )
+        """,
+        # A worker that takes over the lease waits until the transaction that called this has ended.
+        """
+        CREATE FUNCTION require_lease(wanted_thread TEXT, wanted_token BIGINT) RETURNS void
+        LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM FROM leases
+            WHERE leases.thread = wanted_thread AND leases.token = wanted_token FOR SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'the lease of the thread was lost' USING ERRCODE = 'OML01';
+            END IF;
+        END $$
+        """,
+    ),
+)
+"""The further tables of a database that several machines share."""
 
 
 def check_version(database: str, found: int, known: int, *, has_tables: bool) -> None:

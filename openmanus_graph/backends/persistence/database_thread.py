@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from openmanus_graph.errors import UnavailableError
 
@@ -29,7 +29,6 @@ LATER_S = 0.005
 """How long a write without a waiting caller is kept until the next job."""
 P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C")
 OnEnd = Callable[[Any, BaseException | None], None]
 """Gets the answer, or the error."""
 
@@ -75,24 +74,6 @@ _Answer = tuple[asyncio.AbstractEventLoop, OnEnd]
 _Job = tuple[_Work, _Answer]
 _WriteJob = tuple[Write, _Answer]
 _Done = tuple[_Answer, Any, BaseException | None]
-
-
-class GroupConnection(threading.local, Generic[C]):
-    """The connection on which the current OS thread writes a group, while it does."""
-
-    current: C | None = None
-
-    def commit(
-        self, writes: Sequence[Write], transaction: contextlib.AbstractContextManager[C]
-    ) -> list[Any]:
-        """Execute writes, which use `current`, in one transaction and return their answers."""
-        with transaction as shared:
-            self.current = shared
-            try:
-                answers = [write.execute() for write in writes]
-            finally:
-                self.current = None
-        return [answer() for answer in answers]
 
 
 class DatabaseThread:

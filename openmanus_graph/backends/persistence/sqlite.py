@@ -22,7 +22,6 @@ from openmanus_graph.backends.persistence.backend import (
 )
 from openmanus_graph.backends.persistence.database_thread import (
     DatabaseThread,
-    GroupConnection,
     Write,
 )
 from openmanus_graph.config.homes import make_folder
@@ -81,7 +80,6 @@ class SqliteDatabase(Database):
         self._path, self._db = path, None
         self._holds_checkpoints = checkpoints_of is not None
         self._closed = False
-        self._group = GroupConnection[sqlite3.Connection]()
         self.lock = threading.Lock()
         """Must be held while the connection is used."""
         _databases.add(self)
@@ -122,14 +120,14 @@ class SqliteDatabase(Database):
         if len(writes) == 1 and not self._holds_checkpoints:  # one statement, which may only read
             return [writes[0].execute()()]
         # Not "IMMEDIATE": some may only read, in a file that cannot be written.
-        return self._group.commit(writes, self._transaction("BEGIN"))
+        return self._commit_group(writes, self._transaction("BEGIN"))
 
     @contextlib.contextmanager
     @override
     def writing(self, worker_of: str | None) -> Generator[sqlite3.Connection]:
         del worker_of
-        if self._group.current is not None:
-            yield self._group.current
+        if (shared := self._group_transaction()) is not None:
+            yield shared
             return
         with self._transaction("BEGIN") as connection:
             yield connection
@@ -149,8 +147,8 @@ class SqliteDatabase(Database):
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
         """Take the connection, after other threads' statements; or use the group's."""
-        if self._group.current is not None:
-            yield self._group.current
+        if (shared := self._group_transaction()) is not None:
+            yield shared
             return
         with self._errors_in_words():
             self._check_place()

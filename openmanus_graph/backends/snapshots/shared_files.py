@@ -5,7 +5,6 @@ change that. Without `workspace_url` they stay where they are, and other machine
 """
 
 import asyncio
-import datetime
 import json
 import os
 import secrets
@@ -20,30 +19,18 @@ from pathlib import Path
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.leases import hold_run_lease
+from openmanus_graph.backends.snapshots import take
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.take import (
-    CACHES,
-    INDEX,
-    TOO_DEEP,
-    TOO_LARGE,
-    Extent,
-    Index,
-    TooManyFilesError,
-    progress_shown,
-    read_index,
-    take_snapshot,
-)
-from openmanus_graph.backends.snapshots.take import write_index as save_index
 from openmanus_graph.backends.snapshots.thread_snapshots import (
+    aside_folder,
     bring_back,
     describe_differences,
     is_empty,
     named_paths,
 )
 from openmanus_graph.config.homes import make_folder
-from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.run_observer import prepare_runs_with
@@ -53,7 +40,7 @@ from openmanus_graph.state.settings import Settings
 
 _FILES, _PRIVATE = "shared_files.json", "shared_private.json"
 """In the private folder: the indexes of the files that were put or fetched last."""
-_STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
+_STAYS = ("python", "browser", "incoming", take.INDEX, _FILES, _PRIVATE)
 """Parts of the private folder that stay on their machine: packages, logins, and our indexes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
@@ -80,7 +67,7 @@ async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     if settings.storage.workspace_url is not None:
         await hold_run_lease(session, session.key)
     files = await asyncio.to_thread(ThreadFiles, session.key, settings)
-    async with progress_shown(files.progress, emit):
+    async with take.progress_shown(files.progress, emit):
         notices = await asyncio.to_thread(files.take_up)
     _taken_up[session.key] = files
     session.closers_of_run[_CLOSER] = partial(_leave, session.key)
@@ -93,7 +80,7 @@ async def put_files_back(session: Session, emit: Emit) -> None:
     if files is None:
         return
     try:
-        async with progress_shown(files.progress, emit):
+        async with take.progress_shown(files.progress, emit):
             notices = await asyncio.to_thread(files.put_back)
     except StorageError:
         files.failed = True
@@ -172,15 +159,15 @@ class _Part:
     workspace: Workspace
     name: str
     """File name of the index."""
-    index: Index = field(init=False)
+    index: take.Index = field(init=False)
 
     def __post_init__(self) -> None:
-        self.index = read_index(self.workspace, self.name)
+        self.index = take.read_index(self.workspace, self.name)
 
     def save(self) -> None:
         """Save the index if possible; else all files are read again."""
         with suppress(OSError):
-            save_index(self.workspace, self.index, self.name)
+            take.write_index(self.workspace, self.index, self.name)
 
 
 class ThreadFiles:
@@ -196,7 +183,7 @@ class ThreadFiles:
         self._database = open_database(settings.database)
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
         self._store = None if url is None else RemoteObjects(url, thread, settings.database)
-        self._extent = Extent(limit << 20, CACHES)
+        self._extent = take.Extent(limit << 20, take.CACHES)
         stays = tuple(workspace.private / name for name in _STAYS)
         private = Workspace(workspace.private, workspace.private, stays)
         self._workspace = workspace
@@ -258,10 +245,10 @@ class ThreadFiles:
             self._begin_transfer(self._store, None)
             try:
                 for part in (self._files, self._private):
-                    part.index = take_snapshot(
+                    part.index = take.take_snapshot(
                         self._store, self._thread, part.workspace, self._extent, part.index
                     )
-            except TooManyFilesError as error:
+            except take.TooManyFilesError as error:
                 raise ConfigError(f"{error} They are too many to be kept in a store.") from error
             except FilesUnavailableError:
                 self._record(replace(self._recorded or here, behind=True))
@@ -315,8 +302,7 @@ class ThreadFiles:
         return [f"The thread's files, last used on {place.host}, come from {store.url}.", *notices]
 
     def _fetch_part(self, part: _Part, digest: str, store: RemoteObjects) -> list[str]:
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
+        aside = aside_folder(self._home, self._thread)
         try:
             entries = store.files_in(digest)
             coming = {path: one for path, one in entries if one.kind != "left out"}
@@ -331,7 +317,7 @@ class ThreadFiles:
         # Saved first: after a fetch that was cut off, its files are known not to be the person's.
         stamps = {**dict.fromkeys(fetched), **known.stamps}
         contents = {**fetched, **known.contents}
-        part.index = Index(part.workspace.root, "", stamps, contents, known.left_out)
+        part.index = take.Index(part.workspace.root, "", stamps, contents, known.left_out)
         part.save()
         done = restore_snapshot(
             store, digest, part.workspace, self._extent, part.index, aside, keeps_new=True
@@ -345,7 +331,7 @@ class ThreadFiles:
         self._reported.update(new)
         url = self._recorded.store if self._recorded else ""
         large = ", more than [storage] workspace_max_mb. Another machine will not have that."
-        reasons = {TOO_LARGE: large, TOO_DEEP: ", which lies too deep."}
+        reasons = {take.TOO_LARGE: large, take.TOO_DEEP: ", which lies too deep."}
         other = ", which cannot be read."
         for reason in (*reasons.values(), other):
             if paths := [path for path in new if reasons.get(left_out[path], other) == reason]:

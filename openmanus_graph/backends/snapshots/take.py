@@ -15,16 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.backends.snapshots.objects import (
-    HOLE,
-    PIECE,
-    Kind,
-    NewObjects,
-    ObjectStore,
-    TreeEntry,
-    digest_of,
-    list_of,
-)
+from openmanus_graph.backends.snapshots import objects
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.events import Emit, notice
@@ -161,7 +152,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return (mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def kind_of(mode: int) -> Kind | None:
+def kind_of(mode: int) -> objects.Kind | None:
     """Return the kind of an entry; None for sockets, pipes and devices."""
     if stat.S_ISREG(mode):
         return "file"
@@ -255,7 +246,7 @@ def write_index(workspace: Workspace, index: Index, name: str = INDEX) -> None:
 
 
 def take_snapshot(
-    store: ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
+    store: objects.ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
 ) -> Index:
     """Store what changed since the last snapshot, and return the new index. Blocks.
 
@@ -305,7 +296,12 @@ class _Taking:
     """One snapshot under way."""
 
     def __init__(
-        self, workspace: Workspace, found: Scan, before: Index, new: NewObjects, settled_ns: int
+        self,
+        workspace: Workspace,
+        found: Scan,
+        before: Index,
+        new: objects.NewObjects,
+        settled_ns: int,
     ) -> None:
         self._workspace, self._found, self._before, self._new = workspace, found, before, new
         self._settled_ns = settled_ns
@@ -329,8 +325,8 @@ class _Taking:
                 entries.append([name, *entry])
                 if entry.kind != "left out":
                     self.contents[path] = entry.content
-        tree = list_of(entries)
-        self.trees[folder] = digest = digest_of(tree)
+        tree = objects.list_of(entries)
+        self.trees[folder] = digest = objects.digest_of(tree)
         if digest != (self._before.contents.get(folder) if folder else self._before.snapshot):
             self._new.add(tree)
 
@@ -378,40 +374,40 @@ class _Taking:
             file.seek(0)
         self.torn.append(path)
 
-    def _entry(self, path: str) -> TreeEntry | None:
+    def _entry(self, path: str) -> objects.TreeEntry | None:
         """Return the entry of a path in its tree; None if it is gone."""
         if (why := self.left_out.get(path)) is not None:
-            return TreeEntry("left out", 0, 0, why)
+            return objects.TreeEntry("left out", 0, 0, why)
         mode, size, *_ = self._found.stamps[path]
         kind = kind_of(mode)
         if kind == "folder":
-            return TreeEntry("folder", permissions(mode), 0, self.trees[path])
+            return objects.TreeEntry("folder", permissions(mode), 0, self.trees[path])
         content = self.contents.get(path)
         if kind is None or content is None:
             return None
         if kind == "link":
-            return TreeEntry("link", 0, 0, content)
-        return TreeEntry("file", permissions(mode), size, content)
+            return objects.TreeEntry("link", 0, 0, content)
+        return objects.TreeEntry("file", permissions(mode), size, content)
 
 
-def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
+def add_file(file: BinaryIO, size: int, new: objects.NewObjects) -> str:
     """Store a file's first bytes in pieces, and return the digest for its `TreeEntry`."""
     digests = [new.add(piece) for piece in pieces_in(file, size)]
-    return digests[0] if size <= PIECE else new.add(list_of(digests))
+    return digests[0] if size <= objects.PIECE else new.add(objects.list_of(digests))
 
 
 def pieces_in(file: BinaryIO, size: int) -> Iterator[bytes]:
     """Yield a file's first bytes in pieces, at least one; its holes are not read."""
     has_holes = os.fstat(file.fileno()).st_blocks * _BLOCK < size
     data_at = 0
-    for start in range(0, size or 1, PIECE):
+    for start in range(0, size or 1, objects.PIECE):
         if has_holes and data_at <= start:
             data_at = _next_data(file, start, size)
-        if data_at >= start + PIECE <= size:
-            yield HOLE
+        if data_at >= start + objects.PIECE <= size:
+            yield objects.HOLE
             continue
         file.seek(start)
-        yield file.read(min(PIECE, size - start))
+        yield file.read(min(objects.PIECE, size - start))
 
 
 def _next_data(file: BinaryIO, start: int, size: int) -> int:
