@@ -249,11 +249,9 @@ class ShownPlan:
 
 
 def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return title and steps after a `plan` or `plan_change` event.
+    """Return title and steps after a `plan` or `plan_change` event with the same `plan_step`.
 
-    Args:
-        shown: The result for the event before with the same `plan_step`; empty at first.
-        event: The event.
+    `shown` is the result for the event before, and empty at first.
     """
     if event["type"] == "plan":
         return {"title": event["title"], "steps": event["steps"]}

@@ -94,9 +94,8 @@ class Database(ABC):
     ) -> None:
         """Like `arun`, right before the next write (perhaps a checkpoint) or in some milliseconds.
 
-        Args:
-            on_end: Gets the rows or the error before the caller of the next write continues. It
-                must not raise.
+        `on_end` gets the rows or the error before the caller of the next write continues. It must
+        not raise.
         """
         self._writer.write_later(self._write_of(statement, values, worker_of), on_end)
 
@@ -106,12 +105,7 @@ class Database(ABC):
         return self._writer.write(write)
 
     def write_later(self, execute: Callable[[], Any], worker_of: str, on_end: OnEnd) -> None:
-        """Like `write`, right before the next write or in a few milliseconds.
-
-        Args:
-            execute: Writes, and returns what is called once that is committed.
-            on_end: As for `run_later`.
-        """
+        """Like `write`, later. `execute` returns what is called after the commit."""
         write = Write(execute, self._commit, worker_of, self._holds_checkpoints)
         self._writer.write_later(write, on_end)
 
@@ -148,9 +142,8 @@ class Database(ABC):
     def with_store(self, job: "Callable[[BaseStore], T]", *, alone: bool = False) -> T:
         """Run a job on LangGraph's long-term store, whose tables are made on first use.
 
-        Args:
-            job: It may run again if a connection was lost.
-            alone: No other thread or process runs such a job at the same time.
+        The job may run again if a connection was lost. With `alone`, no other thread or process
+        runs such a job at the same time.
         """
 
     @abstractmethod
@@ -299,14 +292,7 @@ SHARED_VERSIONS: Versions = (
 
 
 def check_version(database: str, found: int, known: int, *, has_tables: bool) -> None:
-    """Raise StorageError if the tables of a database are of a later version, or of none.
-
-    Args:
-        database: Its name, for the message.
-        found: The version that is noted in it, 0 for none.
-        known: The newest version that this code reads.
-        has_tables: Whether it holds tables.
-    """
+    """Raise StorageError if a database has tables of a later version, or of none (0)."""
     if not 0 <= found <= known:
         raise StorageError(
             f"{database} was written by a later version of openmanus-graph (its tables have version"

@@ -196,7 +196,10 @@ class DatabaseThread:
 
     def _work(self) -> None:
         while True:
-            taken = [self._jobs.get(), *self._waiting()]
+            taken = [self._jobs.get()]
+            with contextlib.suppress(Empty):
+                for _ in range(GROUP):
+                    taken.append(self._jobs.get_nowait())
             jobs = [job for piece in taken if isinstance(piece, list) for job in piece]
             for answers in _done(jobs):
                 _deliver(answers)
@@ -205,12 +208,6 @@ class DatabaseThread:
                     one.set()
             if None in taken:
                 return
-
-    def _waiting(self) -> Iterator[list[_Job] | threading.Event | None]:
-        """Yield the pieces that are there already."""
-        with contextlib.suppress(Empty):
-            for _ in range(GROUP):
-                yield self._jobs.get_nowait()
 
 
 def _done(jobs: Sequence[_Job]) -> Iterator[list[_Done]]:
@@ -263,17 +260,17 @@ def _outcome(work: Callable[[], Any], answer: _Answer) -> _Done:
 
 def _deliver(done: Iterable[_Done]) -> None:
     """Give answers to those who wait, all of an event loop at once."""
+
+    def call_all(answers: list[_Done]) -> None:
+        for (_, on_end), result, error in answers:
+            on_end(result, error)
+
     by_loop: dict[asyncio.AbstractEventLoop, list[_Done]] = {}
     for one in done:
         by_loop.setdefault(one[0][0], []).append(one)
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
-            loop.call_soon_threadsafe(_call_all, answers)
-
-
-def _call_all(answers: list[_Done]) -> None:
-    for (_, on_end), result, error in answers:
-        on_end(result, error)
+            loop.call_soon_threadsafe(call_all, answers)
 
 
 def _set_future(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

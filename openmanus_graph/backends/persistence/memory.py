@@ -114,12 +114,10 @@ class Memory:
         return self._get(self._store.batch, note_path(path))
 
     def create(self, path: str, text: str, *, untrusted: bool, key: str = "") -> Note:
-        """Add a note.
+        """Add a note at a path where there is none.
 
-        Args:
-            path: There must be no note yet.
-            untrusted: Whether untrusted content was read before it was written.
-            key: Of the call. A call that is repeated after a crash finds its own note.
+        `untrusted`: untrusted content was read before. `key`: of the call. A call that is repeated
+        after a crash finds its own note.
         """
         path = _path_of_note(path)
 
@@ -145,11 +143,9 @@ class Memory:
     ) -> Note:
         """Change a note's text.
 
-        Args:
-            change: Returns the new text for the present one. It may be called twice.
-            untrusted: As for `create`; None: no untrusted content was read. An untrusted note stays
-                untrusted.
-            key: As for `create`.
+        `change` returns the new text for the present one, and may be called twice. `untrusted` and
+        `key` are as for `create`; None: no untrusted content was read. An untrusted note stays
+        untrusted.
         """
         path = _path_of_note(path)
 

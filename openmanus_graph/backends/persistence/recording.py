@@ -213,12 +213,7 @@ class Recording:
 
 
 async def read_recording(url: DatabaseUrl, known: Thread) -> Recording:
-    """Gather the recording of a thread, from its newest fork or way back on.
-
-    Raises:
-        ConfigError: It has none.
-        StorageError: The database is damaged or cannot be used.
-    """
+    """Gather a thread's recording since its newest fork or return. ConfigError: it has none."""
     records = await asyncio.to_thread(open_model_call_records, url)
     calls = await asyncio.to_thread(records.of, known.id)
     if not calls:
@@ -269,11 +264,8 @@ async def _newest_course(
 ) -> tuple[Sequence[CheckpointTuple], Sequence[Any], str]:
     """Read the newest part of a thread that ran without going back.
 
-    ConfigError: it answered an earlier question again.
-
-    Returns:
-        Its beginning, its inputs, and its first checkpoint if the thread had another continuation
-        before, else "".
+    Returns its beginning, its inputs, and its first checkpoint if the thread had another
+    continuation before, else "". ConfigError: the thread answered an earlier question again.
     """
     async with open_checkpointer(url) as saver:
         given: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
@@ -310,12 +302,7 @@ def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
 
 
 def _inputs(history: Sequence[CheckpointTuple], saved: CheckpointTuple | None = None) -> list[Any]:
-    """Return the inputs of the runs that made these checkpoints.
-
-    Args:
-        history: Oldest first.
-        saved: The checkpoint before them, if there is one.
-    """
+    """Return the inputs of the runs that made these checkpoints, which follow `saved`."""
     inputs: list[Any] = []
     before = [] if saved is None else [saved]
     seen = {one.checkpoint["channel_values"].get("run_message") for one in before}
@@ -355,11 +342,9 @@ def _with_id(given: Any, message_id: str) -> Any:
 def beginning_at(
     saved: CheckpointTuple, history: Sequence[CheckpointTuple]
 ) -> list[CheckpointTuple]:
-    """Return the beginning of a replay that continues from a checkpoint.
+    """Return the beginning of a replay that continues from `saved`, without the writes after it.
 
-    Args:
-        saved: The checkpoint. Writes after it are left out: they are replayed.
-        history: The thread's checkpoints until then, oldest first.
+    `history` holds the thread's checkpoints until then, oldest first.
     """
     parents = {id_of(one.config): id_of(one.parent_config) for one in history}
     line, at = set[str](), id_of(saved.config)

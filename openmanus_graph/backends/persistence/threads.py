@@ -64,12 +64,7 @@ def harmless(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = ()) -> str:
-    """Describe which stored options do not count, and what to do; empty if all do.
-
-    Args:
-        names: Of the options that do not count.
-        given: Names of those that were given again.
-    """
+    """Describe which options do not count, except those that are `given` again; empty if all do."""
     left = [name[:_MAX_NAME_CHARS] for name in names if name not in given]
     if not left:
         return ""
@@ -84,17 +79,8 @@ def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = 
     )
 
 
-def _up_to(most: float) -> Callable[[Any], bool]:
-    return lambda value: type(value) in (int, float) and 0 < value <= most
-
-
-def _up_to_whole(most: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and 0 < value <= most
-
-
-def _is_model(value: Any) -> bool:
-    """Return True for `PROVIDER:NAME`, but not for an address."""
-    return isinstance(value, str) and "://" not in value
+def _up_to(most: float, *kinds: type[Any]) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds and 0 < value <= most
 
 
 def _is_inside(value: Any) -> bool:
@@ -109,12 +95,12 @@ def _is_inside(value: Any) -> bool:
 
 
 _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
-    "model": _is_model,
+    "model": lambda value: isinstance(value, str) and "://" not in value,
     "workspace": _is_inside,
-    "max_steps": _up_to_whole(Settings.max_steps),
-    "max_cost_usd": _up_to(MAX_COST_USD),
-    "max_tokens": _up_to_whole(_MAX_TOKENS),
-    "timeout": _up_to(_MAX_TIMEOUT_S),
+    "max_steps": _up_to(Settings.max_steps, int),
+    "max_cost_usd": _up_to(MAX_COST_USD, int, float),
+    "max_tokens": _up_to(_MAX_TOKENS, int),
+    "timeout": _up_to(_MAX_TIMEOUT_S, int, float),
     # only values that are stricter than any setting of the user
     "network": lambda value: value is False,
     "policy": lambda value: value == "never",

@@ -210,9 +210,8 @@ class SnapshotStore(ObjectStore):
     def restored(self, thread: str) -> tuple[str, str]:
         """Return the newest restore of a thread's files; both texts are empty if there is none.
 
-        Returns:
-            The id of the line of checkpoints by which the thread went back, and the snapshot whose
-            restore has not ended.
+        The first is the id of the line of checkpoints by which the thread went back, the second the
+        snapshot whose restore has not ended.
         """
         rows = self._run("SELECT came_back, under_way FROM restores WHERE thread = ?", (thread,))
         return (rows[0][0], rows[0][1]) if rows else ("", "")

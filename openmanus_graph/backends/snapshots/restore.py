@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,12 +146,7 @@ class _Restoring:
 
     def write_what_differs(self) -> None:
         """Write entries that the workspace lacks, or has with other content."""
-        differing: list[tuple[str, objects.TreeEntry]] = []
-        for path, wanted in self._target.items():
-            if wanted.kind == "left out":
-                self._note_left_out(path, wanted)
-            elif not self._is_unchanged(path, wanted):
-                differing.append((path, wanted))
+        differing = list(self._changed_entries())
         self._store.read_ahead(one.content for _, one in differing if one.kind == "file")
         for path, wanted in differing:  # a folder comes before its entries
             with self._noting(path), self._folder_of(path) as (folder, name):
@@ -163,18 +158,23 @@ class _Restoring:
                     self._write(folder, name, path, wanted)
                     self.done.written.append(path)
 
+    def _changed_entries(self) -> Iterator[tuple[str, objects.TreeEntry]]:
+        """Yield the entries that may differ, and note those that no snapshot holds."""
+        for path, wanted in self._target.items():
+            if wanted.kind != "left out":
+                if not self._is_unchanged(path, wanted):
+                    yield path, wanted
+            elif path in self.found.stamps:
+                self.done.left_alone.append(path)
+            elif path not in self.found.ignored:
+                self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
+
     def set_modes_of_folders(self) -> None:
         """Set the permissions of folders, which may forbid writing in them."""
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
                     _set_mode(folder, name, wanted.mode)
-
-    def _note_left_out(self, path: str, wanted: objects.TreeEntry) -> None:
-        if path in self.found.stamps:
-            self.done.left_alone.append(path)
-        elif path not in self.found.ignored:
-            self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def _lies_in_left_out(self, path: str) -> bool:
         """Return True if an entry is in a folder whose content is not in the snapshot."""
@@ -333,11 +333,8 @@ def copy_snapshot(
 ) -> Restored:
     """Copy a workspace as it was at a snapshot to a new folder. Blocks.
 
-    What snapshots leave alone is copied as it is now; `left_alone` names it.
-
-    Raises:
-        ConfigError: The snapshot is gone, or the disk is full.
-        OSError: The folder cannot be made.
+    Entries that snapshots leave alone are copied as they are now; `left_alone` names them.
+    ConfigError: the snapshot is gone, or the disk is full. OSError: the folder cannot be made.
     """
     root.mkdir(parents=True)
     try:

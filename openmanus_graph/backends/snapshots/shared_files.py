@@ -57,9 +57,8 @@ async def prepare_files(session: Session, workers: Sequence[Session], emit: Emit
 async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     """Fetch a thread's files before its run begins, and return notices.
 
-    Raises:
-        ConfigError: They are on another machine, and what to do.
-        StorageError: The database or the store cannot be reached.
+    ConfigError: they are on another machine. StorageError: the database or the store cannot be
+    reached.
     """
     settings = session.settings
     if not session.checkpointed or not _may_be_elsewhere(settings):
@@ -210,10 +209,14 @@ class ThreadFiles:
 
     def take_up(self) -> list[str]:
         """Fetch the files if another worker has used them, put back new ones, return notices."""
-        place = self.find()
-        if place is None or self._store is None:
-            return self.put_back()
-        return self._fetch(place, self._store) + self.put_back()
+        place, store, notices = self.find(), self._store, list[str]()
+        if place is not None and store is not None:
+            self._begin_transfer(store, 0)
+            notices = [f"The thread's files, last used on {place.host}, come from {store.url}."]
+            notices += self._fetch_part(self._files, place.files, store)
+            self._fetch_part(self._private, place.private, store)
+            self._workspace.add_former_outputs(Path(place.outputs))
+        return notices + self.put_back()
 
     def progress(self) -> str:
         """Describe how far the transfer under way is; "" before it has moved anything."""
@@ -293,13 +296,6 @@ class ThreadFiles:
             root = self._workspace.root
             return not place.files or (root.is_dir() and not is_empty(root))
         return bool(place.files) and place.files == self._files.index.snapshot
-
-    def _fetch(self, place: FileLocation, store: RemoteObjects) -> list[str]:
-        self._begin_transfer(store, 0)
-        notices = self._fetch_part(self._files, place.files, store)
-        self._fetch_part(self._private, place.private, store)
-        self._workspace.add_former_outputs(Path(place.outputs))
-        return [f"The thread's files, last used on {place.host}, come from {store.url}.", *notices]
 
     def _fetch_part(self, part: _Part, digest: str, store: RemoteObjects) -> list[str]:
         aside = aside_folder(self._home, self._thread)

@@ -96,9 +96,7 @@ class Scan:
 def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
     """Look through a workspace without following links or naming protected entries. Blocks.
 
-    Raises:
-        TooManyFilesError: There are more than `MAX_ENTRIES`.
-        OSError: The workspace itself cannot be read.
+    TooManyFilesError: it has more than `MAX_ENTRIES`. OSError: it cannot be read.
     """
     found, protected = Scan(), workspace.protected_inside()
     pattern = re.compile("|".join(map(translate, ignore)) or "(?!)")
@@ -250,14 +248,8 @@ def take_snapshot(
 ) -> Index:
     """Store what changed since the last snapshot, and return the new index. Blocks.
 
-    Args:
-        thread: May go back to the snapshot.
-        before: The index of the last snapshot.
-
-    Raises:
-        ConfigError: The workspace has too many files.
-        OSError: It cannot be read.
-        StorageError: The store cannot be written.
+    The thread can go back to the snapshot. ConfigError: the workspace has too many files. OSError:
+    it cannot be read. StorageError: the store cannot be written.
     """
     began = time.time_ns()
     found = scan(workspace, extent.ignored)

@@ -50,14 +50,9 @@ async def snapshot_files(
     """Take a snapshot of the workspace if a call may have changed files since the newest one.
 
     Only for the outermost graph of a thread with checkpoints: in others nobody goes back. Notices
-    name what is left out, or why no snapshot could be taken.
-
-    Args:
-        only_first: Take one only if it is the first of the run, whatever calls did: a person may
-            have changed files since the run before.
-
-    Returns:
-        The state's update, empty if nothing changed.
+    name what is left out, or why no snapshot could be taken. With `only_first` one is taken only if
+    it is the first of the run, whatever calls did: a person may have changed files since the run
+    before. Returns the state's update, empty if nothing changed.
     """
     if current_replay() is not None or not session.checkpointed or session.is_nested:
         return {}
