@@ -23,11 +23,7 @@ from langgraph.runtime import RunControl, get_runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.ledger import (
-    EffectKey,
-    Ledger,
-    open_ledger,
-)
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import RefusedDataError

@@ -64,8 +64,7 @@ class ModelKeys:
     """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
 
     model: Annotated[
-        str | None,
-        Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",)),
+        str | None, Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",))
     ] = None
     """The main model: `PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python, you can also pass a
     LangChain chat model."""
@@ -113,8 +112,7 @@ class LlmKeys:
     ] = None
     """API key. It is sent only to the address in this file. `OPENAI_API_KEY` takes precedence."""
     api_type: Annotated[
-        str,
-        Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
+        str, Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)")
     ] = ""
     """Type of the server: `azure` or `aws`. Any other value means OpenAI's protocol."""
     api_version: Annotated[str | None, Setting()] = None
@@ -186,8 +184,7 @@ class ModelUseKeys:
     """`[llm]`: the fallback models, and how models are used."""
 
     fallback: Annotated[
-        tuple[str, ...],
-        Setting(context="fallback", passed=tuple[str | ModelInstance, ...]),
+        tuple[str, ...], Setting(context="fallback", passed=tuple[str | ModelInstance, ...])
     ] = ()
     """Models or profile names to try if a model cannot answer, in this order. That is the case if
     the server is down or overloaded, the quota is used up, or the server does not know the

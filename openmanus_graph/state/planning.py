@@ -7,17 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import (
-    DeltaChannel,
-    ManusOutput,
-    Origin,
-    Plan,
-    Step,
-    StopReason,
-    Usage,
-    furthest,
-    merge_usage,
-)
+from openmanus_graph.state import manus
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """How a step's run ended. The last three are limits of the whole run: the step resumes later."""
@@ -52,11 +42,11 @@ class FlowProgress(TypedDict):
     """Progress of the whole run before this parallel batch."""
 
     steps: int
-    usage: Usage
+    usage: manus.Usage
     elapsed_s: float
 
 
-class StepRun(Step):
+class StepRun(manus.Step):
     """A step of the plan with its progress."""
 
     attempt: int
@@ -104,7 +94,7 @@ class RunEnd(TypedDict):
     """Why the whole run ends before its plan is done: a limit, or a model that failed."""
 
     status: Literal["stopped", "failed"]
-    stop_reason: StopReason
+    stop_reason: manus.StopReason
     answer: str
 
 
@@ -133,7 +123,7 @@ class WorkerInput(TypedDict):
     task: NotRequired[str]
     """The whole task, if the plan has only this step: its answer is then the flow's. Empty if there
     are other steps."""
-    origin: Origin
+    origin: manus.Origin
     """What verifies addresses in the prompt."""
     images: list[str]
     """Paths of the user's pictures, relative to the workspace."""
@@ -143,7 +133,7 @@ class WorkerInput(TypedDict):
 class WorkerState(WorkerInput):
     """The state of the graph inside `run_step`: one worker, which does step after step."""
 
-    steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    steps: Annotated[dict[str, Any], manus.DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """The steps that the worker ran, by id, as they are now."""
     replacements: Annotated[list[Replacement], operator.add]
     """Parts of the plan that it replaced."""
@@ -151,15 +141,15 @@ class WorkerState(WorkerInput):
     """The conversation with the model about the part that it replaces; emptied when done."""
     run_end: RunEnd | None
     """Set if the whole run ends with one of its steps."""
-    usage: Annotated[Usage, merge_usage]
+    usage: Annotated[manus.Usage, manus.merge_usage]
     """What its steps' ended runs, their checks and replanning cost."""
     step_count: Annotated[int, operator.add]
     """Model calls of these runs and of replanning."""
-    elapsed_s: Annotated[float, furthest]
+    elapsed_s: Annotated[float, manus.furthest]
     """Seconds of the whole run."""
 
 
-class PlanningState(ManusOutput):
+class PlanningState(manus.ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, and `create_plan` resets it.
 
     Before the first `create_plan` only `messages` is there.
@@ -169,7 +159,7 @@ class PlanningState(ManusOutput):
     """The plan's title; empty while there is none. Written by `create_plan`."""
     order: list[str]
     """Ids of the plan's steps, as they are shown; written by `create_plan`, `review_step`."""
-    steps: Annotated[dict[str, StepRun], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    steps: Annotated[dict[str, StepRun], manus.DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """The steps by id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
     """The conversation with the model about a new plan; emptied when the plan is made."""
@@ -192,7 +182,7 @@ class PlanningState(ManusOutput):
     """Id of the thread's history in the ledger: new with each user message and fork."""
     step_count: Annotated[int, operator.add]
     """Model calls of the planner and of the steps in this run."""
-    elapsed_s: Annotated[float, furthest]
+    elapsed_s: Annotated[float, manus.furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
     workspace_snapshot: str
     """Id of the newest snapshot of the workspace, before and after each parallel batch; written by
@@ -206,7 +196,7 @@ EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 _EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 
 
-def plan_fields(plan: Plan, fields: Collection[str]) -> dict[str, Any]:
+def plan_fields(plan: manus.Plan, fields: Collection[str]) -> dict[str, Any]:
     """Return a plan's title, and these fields of its steps."""
     steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
     return {"title": plan["title"], "steps": steps}
@@ -225,7 +215,7 @@ class ShownPlan:
         self._named = 0
         """How many steps were named since the whole plan was shown."""
 
-    def next_event(self, plan: Plan) -> dict[str, Any] | None:
+    def next_event(self, plan: manus.Plan) -> dict[str, Any] | None:
         """Return the event that shows a plan; None if nothing changed.
 
         It shows the whole plan if the plan is new or has ended, and if the changes since the last

@@ -143,8 +143,7 @@ class SearchSettings:
     fallback_engines: Annotated[
         tuple[str, ...] | None,
         Setting(
-            shown="all other available engines",
-            parse=lambda names: tuple(map(known_engine, names)),
+            shown="all other available engines", parse=lambda names: tuple(map(known_engine, names))
         ),
     ] = None
     """Search engines that are tried after `engine`, in this order."""

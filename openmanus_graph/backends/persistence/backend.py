@@ -85,12 +85,7 @@ class Database(ABC):
         return rows
 
     def run_later(
-        self,
-        statement: str,
-        values: Sequence[Any],
-        on_end: OnEnd,
-        *,
-        worker_of: str | None = None,
+        self, statement: str, values: Sequence[Any], on_end: OnEnd, *, worker_of: str | None = None
     ) -> None:
         """Like `arun`, right before the next write (perhaps a checkpoint) or in some milliseconds.
 

@@ -31,10 +31,7 @@ from openmanus_graph.backends.persistence.backend import (
     Row,
     check_version,
 )
-from openmanus_graph.backends.persistence.database_thread import (
-    DatabaseThread,
-    Write,
-)
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
 from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.state.addresses import DatabaseUrl
 

@@ -18,19 +18,9 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpointer import (
-    COPIED_FROM,
-    Checkpointer,
-    thread_of,
-)
+from openmanus_graph.backends.persistence import postgres
+from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM, Checkpointer, thread_of
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.postgres import (
-    Connection,
-    PostgresDatabase,
-    Transaction,
-    finds,
-    making_tables,
-)
 from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -56,10 +46,10 @@ _OF_COPY = """
 """
 
 
-def _migrate_checkpoints(connection: Connection, database: str) -> None:
+def _migrate_checkpoints(connection: postgres.Connection, database: str) -> None:
     """Bring LangGraph's tables up to date."""
     newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
-    if not finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
+    if not postgres.finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
         ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
     if found is not None and found > newest:
         raise StorageError(
@@ -68,7 +58,7 @@ def _migrate_checkpoints(connection: Connection, database: str) -> None:
             "langgraph-checkpoint-postgres"
         )
     if found != newest:
-        with making_tables(connection, database):
+        with postgres.making_tables(connection, database):
             PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
 
 
@@ -85,13 +75,13 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     writes_table = "checkpoint_writes"
     noted = f"metadata || jsonb_build_object('{COPIED_FROM}', thread_id)"
     run_id = "metadata ->> 'run_id'"
-    database: PostgresDatabase
+    database: postgres.PostgresDatabase
     UPSERT_CHECKPOINT_BLOBS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL)
     UPSERT_CHECKPOINTS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINTS_SQL)
     UPSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL)
     INSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.INSERT_CHECKPOINT_WRITES_SQL)
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: postgres.PostgresDatabase) -> None:
         # LangGraph's own way to a connection is not used.
         super().__init__(database, cast("Any", database), serde=StrictSerializer())
         self._writer = threading.local()
@@ -100,7 +90,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @classmethod
     @override
     def of_database(cls, url: DatabaseUrl) -> Self:
-        database = cast("PostgresDatabase", open_database(url))  # by the address
+        database = cast("postgres.PostgresDatabase", open_database(url))  # by the address
         database.prepare(_migrate_checkpoints)
         return cls(database)
 
@@ -163,7 +153,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
 class _Inserts:
     """What LangGraph's `put` and `put_writes` have as a cursor: rows are inserted together."""
 
-    _transaction: Transaction
+    _transaction: postgres.Transaction
 
     def execute(self, statement: str, row: Sequence[Any]) -> None:
         self.executemany(statement, [row])

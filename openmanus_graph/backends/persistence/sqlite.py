@@ -20,10 +20,7 @@ from openmanus_graph.backends.persistence.backend import (
     Versions,
     check_version,
 )
-from openmanus_graph.backends.persistence.database_thread import (
-    DatabaseThread,
-    Write,
-)
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import StorageError, UnavailableError
 

@@ -17,11 +17,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.leases import require_lease
-from openmanus_graph.backends.snapshots.objects import (
-    MissingObjectError,
-    ObjectStore,
-    digest_of,
-)
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, ObjectStore, digest_of
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, StorageError, UnavailableError, install_extra
 from openmanus_graph.runtime.output import printable

@@ -19,11 +19,7 @@ from openmanus_graph.backends.snapshots import objects
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    opened_folder,
-    put_file,
-)
+from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.folder_walk import Folder, TooDeepError, walk
 from openmanus_graph.safety.open_beneath import open_entry, read_beneath
 from openmanus_graph.state.settings import StorageSettings

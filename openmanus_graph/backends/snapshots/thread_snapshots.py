@@ -17,11 +17,7 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots import take
-from openmanus_graph.backends.snapshots.objects import (
-    MissingObjectError,
-    SnapshotStore,
-    TreeEntry,
-)
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore, TreeEntry
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
 from openmanus_graph.backends.snapshots.take import Index
 from openmanus_graph.config.resolve import private_folders, safe_name
@@ -60,7 +56,7 @@ async def snapshot_files(
         return {}
     limits, is_first = session.settings.storage, session.find_cached(ThreadSnapshots) is None
     is_due = is_first if only_first else session.files_may_differ
-    if not is_due or not limits.takes_any:
+    if not is_due or not limits.snapshot_max_mb:
         return {}
     session.files_may_differ = False  # before: what changes meanwhile is looked at again
     try:
@@ -222,7 +218,7 @@ def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
             one.close()
     elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
         return []
-    if not limits.takes_any:
+    if not limits.snapshot_max_mb:
         return []
     if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
         notices = [refusal]
