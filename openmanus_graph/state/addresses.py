@@ -65,7 +65,7 @@ def parse_address(url: str) -> WebAddress:
         _refuse(url, said, "Write the whole address, beginning with https:// or http://.")
     if "@" in parts.netloc:
         _refuse(url.replace(parts.netloc, "***"), "it holds a user name or a password",
-                "Leave out what stands before the @.")  # fmt: skip
+                "Leave out the part before the @.")  # fmt: skip
     if port == 0 or "\\" in parts.netloc or not parts.hostname or _BEHIND_IPV6.search(parts.netloc):
         _refuse(url, "it has no valid host and port", "Check its spelling.")
     host = normal_host(parts.hostname)

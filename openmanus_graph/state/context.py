@@ -104,7 +104,7 @@ class MCPServer:
     """
 
     other_keys: ClassVar[tuple[str, ...]] = ("type", "timeout", "disabled")
-    """Keys of a file that are written otherwise here, see `read_server`."""
+    """Keys of a file that are written differently here, see `read_server`."""
 
     name: str
     """Part of the names of its tools: `mcp_<name>_<tool>`. In a file, the name of its table."""

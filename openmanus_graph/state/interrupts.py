@@ -78,7 +78,7 @@ def approval_request(
 def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
     """Return the value of an interrupt that asks for the outcome of a call that a crash cut off."""
     question = (
-        f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
+        f"{name} was running when the run was cut off, so it is not known whether it took place. "
         "Approve to run it again, reject to leave it, or give its result."
     )
     allowed = ("approve", "reject", "respond")
@@ -227,7 +227,7 @@ def read_typed_decision(text: str) -> Decision | None:
 def read_decision_on(kind: str, value: Any) -> Decision | None:
     """Parse an answer to a question of a kind; None if it is none.
 
-    The outcome of a call may be written in any words, because they allow nothing. A text that
+    The outcome of a call can be written in any words, because they allow nothing. A text that
     should be JSON and is not is not an answer there either.
     """
     decision = read_decision(value)

@@ -18,7 +18,7 @@ __all__ = ["DeltaChannel", "DeltaSnapshot", "merge_messages"]
 
 DeltaSnapshot: type[Any] = _DeltaSnapshot
 """What an incremental channel stores now and then: its whole value."""
-merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise than the channel asks
+merge_messages: Any = cast("Any", _messages_delta_reducer)  # its type is not the one of the channel
 
 
 class Conversation(DeltaChannel[list[AnyMessage]]):
@@ -180,7 +180,7 @@ class Origin(TypedDict):
     private: NotRequired[bool]
     """Whether they may have read what is not on the public web. Missing: as `tainted`."""
     openings: NotRequired[dict[str, int]]
-    """How many links of sites that nobody named were opened before, by site."""
+    """How many links of sites that the person did not name were opened before, by site."""
     names: NotRequired[bool]
     """Whether it names files. Names arm the rules about values, but not the leak rule."""
 

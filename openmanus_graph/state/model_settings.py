@@ -118,11 +118,11 @@ class LlmKeys:
     api_version: Annotated[str | None, Setting()] = None
     """The version of Azure's API."""
     max_tokens: Annotated[
-        int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+        int | None, Setting(moved="used; in openmanus.toml it is in [model_options]")
     ] = None
     """Maximum number of tokens in a reply."""
     temperature: Annotated[
-        float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+        float | None, Setting(moved="used; in openmanus.toml it is in [model_options]")
     ] = None
     """Sampling temperature of the model."""
     max_input_tokens: Annotated[
@@ -175,10 +175,6 @@ def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, Profile
     }
 
 
-def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
-    return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
-
-
 @dataclass(frozen=True)
 class ModelUseKeys:
     """`[llm]`: the fallback models, and how models are used."""
@@ -212,7 +208,9 @@ class ModelUseKeys:
             written=dict[str, ProfileKeys],
             trust=Trust(
                 rerouting_profiles,
-                other_profiles,
+                lambda profiles: {
+                    name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)
+                },
                 words="a profile has a `base_url` or more than tuning options",
             ),
         ),

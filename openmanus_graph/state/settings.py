@@ -409,7 +409,7 @@ class Settings:
 
     @property
     def has_several_models(self) -> bool:
-        """Whether replies of different models may stand in one conversation."""
+        """Whether one conversation can hold replies of different models."""
         return bool(self.fallback or self.roles or self.vision)
 
 
@@ -427,7 +427,7 @@ class RunKeys:
             key=None,
             option="--mcp-server",
             help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
-            "Repeatable; ${NAME} stands for an environment variable.",
+            "Repeatable; ${NAME} means an environment variable.",
             shown="all that are configured",
         ),
     ] = None

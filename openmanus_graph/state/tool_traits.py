@@ -153,7 +153,7 @@ class Observation:
     trusted_text: bool = False
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
-    """The tool keeps to a limit of its own, and its text is not cut again."""
+    """The tool limits its output itself, and its text is not cut again."""
     listing: bool = False
     """It holds nothing but names of files: it verifies nothing, and does not arm the leak rule."""
     site: str = ""
@@ -175,9 +175,9 @@ class Observation:
     plans: Plans | None = None
     """The thread's plans after the call, if it changed them."""
     update: str | None = None
-    """What the tool's `Command` writes to the state beside its message, serialised."""
+    """What the tool's `Command` writes to the state in addition to its message, serialised."""
     repeatable: Mapping[str, Any] | None = None
-    """What a later call needs to do the same again, beside its arguments, as plain data that no
+    """What a later call needs in addition to its arguments to do the same again: plain data that no
     model is sent. None: it cannot be done again."""
     raised: tuple[str, str] | None = None
     """Type and text of the exception that the tool raised, for a middleware that looks at it."""

@@ -214,7 +214,7 @@ def test_a_file_that_changes_while_it_is_put_is_named_and_put_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(take, "add_file", growing)
-        assert any("Half of log may be" in text for text in first.files.put_back())
+        assert any("Part of log may be" in text for text in first.files.put_back())
     first.files.put_back()
     second.take_up()
     assert second.has() == first.has()

@@ -28,9 +28,9 @@ class LeaseLostError(StorageError):
 
     def __init__(self, thread: str) -> None:
         super().__init__(
-            f"Thread {thread} may have been taken over by another worker, as this one had not been "
-            "heard of for too long: it was paused, or the database was out of reach. Nothing more "
-            "was written here."
+            f"Another worker may have taken over thread {thread}, because this one did not respond "
+            "for too long: it was paused, or could not reach the database. Nothing more was "
+            "written here."
         )
 
 
@@ -183,8 +183,8 @@ def crc32(*columns: Any) -> int:
 Versions = Sequence[Sequence[str]]
 """For each version of the tables, the statements that make them from the version before.
 
-In braces stand the types that backends write differently: `{number}`, `{numbered}` (a key that
-counts up), `{time}`, `{bytes}`, `{rowid}` and `{by_key}` (rows are stored by their key).
+Backends write some types differently: `{number}`, `{numbered}` (a key that counts up), `{time}`,
+`{bytes}`, `{rowid}` and `{by_key}` (rows are stored by their key).
 A released version is never changed: a new one is added at the end.
 """
 VERSIONS: Versions = (
@@ -297,5 +297,5 @@ def check_version(database: str, found: int, known: int, *, has_tables: bool) ->
     if not found and known and has_tables:
         raise StorageError(
             f"{database} was written by a version of openmanus-graph before the first release, "
-            "which this version cannot read. Move it away to start afresh."
+            "which this version cannot read. Move it away to start with an empty one."
         )

@@ -281,7 +281,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
             self._note_stored(thread, before)  # the caller of the job gets the error
             for written in before:
                 alone = _TaskWrites(written.put)
-                self.database.write_later(alone.store_alone, thread, _ignore)
+                # Its error was raised already.
+                self.database.write_later(alone.store_alone, thread, lambda _, __: None)
             raise
 
     async def _store(self, thread: str, job: Callable[[], T]) -> T:
@@ -357,10 +358,6 @@ def _continue_after(checkpoint_id: str) -> None:
 
 def _nothing() -> None:
     """Write nothing else."""
-
-
-def _ignore(_: None, __: BaseException | None) -> None:
-    """Do nothing: the error was raised before."""
 
 
 def thread_of(config: RunnableConfig) -> str:

@@ -2,7 +2,7 @@
 
 A note has a path under `/memories`. Notes under `/memories/user` belong to the person and are seen
 in every project of the database; all others belong to the project. Changes are made one at a time,
-so that of several processes none loses another one's change.
+so that processes do not overwrite each other's changes.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class Memory:
         note = self._get(batch, path)
         if note is None:
             raise TrustedToolError(
-                f"There is no note {path}. View {ROOT} to see which there are; create makes one."
+                f"There is no note {path}. View {ROOT} to see the notes; create makes one."
             )
         return note
 

@@ -174,7 +174,7 @@ class ModelCallRecords:
 def _damaged(thread: str, what: str) -> DamagedRowError:
     return DamagedRowError(
         f"Of thread {thread} the record of {what} is damaged, so it cannot be replayed. Its "
-        "conversation may be whole: openmanus show."
+        "conversation may be undamaged: openmanus show."
     )
 
 
@@ -332,7 +332,7 @@ def _restart_after(saved: CheckpointTuple) -> Command[Any] | None:
 
 
 def _with_id(given: Any, message_id: str) -> Any:
-    """Return an input whose last message has its id of then, which the ledger's keys contain."""
+    """Return an input whose last message has its recorded id, which the ledger's keys contain."""
     if given is None or isinstance(given, Command):
         return cast("Any", given)
     *others, last = convert_to_messages(given["messages"])
@@ -386,7 +386,7 @@ async def put_beginning(
             node: {name: version(at) for name, at in seen.items()}
             for node, seen in checkpoint["versions_seen"].items()
         }
-        # Savers keep a version's value once: what an emptied checkpoint lacks must not replace it.
+        # Savers keep a version's value once: an emptied checkpoint must not replace it.
         new = {name: at for name, at in versions.items() if (name, at) not in stored}
         new = new if checkpoint["channel_values"] else {}
         stored |= set(new.items())

@@ -232,8 +232,8 @@ class SqliteDatabase(Database):
     def damaged(self, what: str) -> StorageError:
         folder = self._path.parent
         return StorageError(
-            f"The database in {folder} is damaged: {what}. Move {folder} away to start afresh; "
-            "`sqlite3 FILE .recover` may save its threads."
+            f"The database in {folder} is damaged: {what}. Move {folder} away to start with an "
+            "empty one; `sqlite3 FILE .recover` may save its threads."
         )
 
 
@@ -247,7 +247,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         try:
             return _opened(f"{address}?mode=ro", _check_readable)
         except sqlite3.OperationalError:
-            # SQLite wants to write a log even to read the file, unless there is one already.
+            # SQLite writes a log even to read the file, unless there is one already.
             log = path.resolve().with_name(f"{path.resolve().name}-wal")
             if log.exists() and log.stat().st_size:
                 raise

@@ -74,8 +74,8 @@ def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = 
         why = f"nothing shows that you chose them ({key_file()} holds no key, or is not writable)"
     return (
         f"These stored options of thread {thread} are not used, as {why}: "
-        f"{', '.join(left[:_SHOWN])}{more}. Give those again that you want; for a database that "
-        f"machines share, set the same {KEY_VARIABLE} on each."
+        f"{', '.join(left[:_SHOWN])}{more}. Give the ones that you want again. For a database "
+        f"that machines share, set the same {KEY_VARIABLE} on each."
     )
 
 

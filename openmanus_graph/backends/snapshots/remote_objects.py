@@ -159,7 +159,7 @@ class RemoteObjects(ObjectStore):
             yield
         except (ConfigError, StorageError, MissingObjectError):
             raise
-        except Exception as error:  # each file system raises errors of its own
+        except Exception as error:  # each file system has other errors
             said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS].rstrip(".")
             raise FilesUnavailableError(
                 f"The thread's files in {self.url} cannot be {doing}: {printable(said)}. "

@@ -63,7 +63,7 @@ def restore_snapshot(
     except objects.MissingObjectError as error:
         raise ConfigError(
             f"The snapshot {snapshot} of {workspace.root} is gone, or damaged, so its files cannot "
-            "be restored. They are as they were."
+            "be restored. They were not changed."
         ) from error
     restoring = _Restoring(store, workspace, target, newest, aside)
     try:
@@ -145,7 +145,7 @@ class _Restoring:
         self.done.removed.append(path)
 
     def write_what_differs(self) -> None:
-        """Write entries that the workspace lacks, or has with other content."""
+        """Write entries that the workspace does not have, or has with other content."""
         differing = list(self._changed_entries())
         self._store.read_ahead(one.content for _, one in differing if one.kind == "file")
         for path, wanted in differing:  # a folder comes before its entries

@@ -333,7 +333,7 @@ class ThreadFiles:
             if paths := [path for path in new if reasons.get(left_out[path], other) == reason]:
                 yield f"Not kept in {url}: {named_paths(paths)}{reason}"
         if torn := self._files.index.torn:
-            yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."
+            yield f"Part of {named_paths(torn)} may be missing in {url}: changed while it was read."
 
 
 def home_id(home: Path) -> str:
@@ -365,7 +365,7 @@ def _elsewhere(thread: str, place: FileLocation) -> str:
     if place.store:
         return (
             f"{there}, and in {place.store}. Set [storage] workspace_url (OPENMANUS_WORKSPACE_URL) "
-            "to that here, too."
+            "to that store here too."
         )
     return (
         f"{there}, and not on this machine. Resume it there, or set [storage] workspace_url "

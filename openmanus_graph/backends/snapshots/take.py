@@ -33,7 +33,7 @@ MAX_ENTRIES = 250_000
 TOO_LARGE = "too large"
 UNREADABLE = "unreadable"
 TOO_DEEP = "too deep"
-OWN_HISTORY = "a history of its own"
+OWN_HISTORY = "a repository"
 
 Stamp = tuple[int, int, int, int, int]
 """Mode, size in bytes, times of modification and change in ns, inode: equal for an equal file."""
@@ -82,11 +82,6 @@ class Scan:
             self.too_deep.add(folder)
         elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             self.unreadable.add(folder)
-
-    @property
-    def histories(self) -> list[str]:
-        """The ignored entries that are repositories."""
-        return [path for path in self.ignored if path.rpartition("/")[2] in HISTORIES]
 
 
 def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
@@ -252,13 +247,14 @@ def take_snapshot(
     left_out = dict.fromkeys(too_large(found, extent.max_bytes), TOO_LARGE)
     left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
     left_out |= dict.fromkeys(found.too_deep, TOO_DEEP)
-    left_out |= dict.fromkeys(found.histories, OWN_HISTORY)
+    histories = [path for path in found.ignored if path.rpartition("/")[2] in HISTORIES]
+    left_out |= dict.fromkeys(histories, OWN_HISTORY)
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)
         return before
     changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
     store.require_room(found.stamps[path][1] for path in changed if path not in left_out)
-    for path in found.histories:  # named, so that a restore reports one that is gone
+    for path in histories:  # named, so that a restore reports one that is gone
         folder, _, name = path.rpartition("/")
         found.folders[folder].append(name)
     with store.adding() as new:

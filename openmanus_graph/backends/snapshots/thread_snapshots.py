@@ -45,10 +45,10 @@ async def snapshot_files(
 ) -> dict[str, Any]:
     """Take a snapshot of the workspace if a call may have changed files since the newest one.
 
-    Only for the outermost graph of a thread with checkpoints: in others nobody goes back. Notices
-    name what is left out, or why no snapshot could be taken. With `only_first` one is taken only if
-    it is the first of the run, whatever calls did: a person may have changed files since the run
-    before. Returns the state's update, empty if nothing changed.
+    Only for the outermost graph of a thread with checkpoints: threads do not go back in other
+    graphs. Notices name what is left out, or why no snapshot could be taken. With `only_first` one
+    is taken only if it is the first of the run, whatever calls did: a person may have changed files
+    since the run before. Returns the state's update, empty if nothing changed.
     """
     if current_replay() is not None or not session.checkpointed or session.is_nested:
         return {}
@@ -96,7 +96,7 @@ _GAPS = {
     ),
     TORN: "The snapshot may hold half of {}, written to as it was read.",
 }
-"""Notices of what a snapshot lacks, by the reason."""
+"""Notices of what a snapshot leaves out, by the reason."""
 
 
 class ThreadSnapshots:
@@ -144,11 +144,11 @@ class ThreadSnapshots:
     def absence(self, snapshot: str) -> str:
         """Describe that there is no snapshot, or that it is not here; empty if it is."""
         if not snapshot:
-            return "There is no snapshot of the files from before that point: they are as they are."
+            return "There is no snapshot of the files at that point. They were not changed."
         if not self.store.has(snapshot):
             return (
                 f"The snapshot of that point is not in {self.store.file}: it was deleted, or taken "
-                "on another machine. The files are as they are."
+                "on another machine. The files were not changed."
             )
         return ""
 
@@ -168,7 +168,7 @@ class ThreadSnapshots:
         return self.store.root_of(self._thread, snapshot) != root and self.store.has(snapshot)
 
     def new_notices(self) -> Iterator[str]:
-        """Yield notices of what the newest snapshot lacks, each once."""
+        """Yield notices of what the newest snapshot leaves out, each once."""
         gaps = {*self._index.left_out.items(), *((path, TORN) for path in self._index.torn)}
         new = sorted(gaps - self._reported)
         self._reported |= gaps
