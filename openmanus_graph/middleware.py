@@ -111,7 +111,6 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        """Run a call, or return its recorded outcome."""
         effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
@@ -238,8 +237,6 @@ def _numbered(first: EffectKey, number: int) -> EffectKey:
 
 @dataclass(frozen=True)
 class _Call:
-    """A tool call, and where in the conversation the model made it."""
-
     id: str
     name: str
     args: str

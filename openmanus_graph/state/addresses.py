@@ -32,8 +32,6 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class WebAddress:
-    """The parts of an http or https address."""
-
     scheme: str
     host: str
     """Lower case, IDNA; an IP address in its usual form, without brackets."""
@@ -206,7 +204,6 @@ def _idna(host: str, text: str) -> str:
 
 
 def _quoted(part: str) -> str:
-    """Escape what HTTP cannot carry, and nothing that is escaped already."""
     return quote(part, safe=_SENT_AS_THEY_ARE, errors="replace")
 
 
@@ -240,7 +237,6 @@ class DatabaseUrl:
 
     @classmethod
     def in_folder(cls, home: Path) -> "DatabaseUrl":
-        """Return the address of a home folder's own database."""
         return cls.of_file(home / DATABASE)
 
     @classmethod

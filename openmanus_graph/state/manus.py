@@ -144,8 +144,6 @@ StepStatus = Literal["not_started", "in_progress", "completed", "blocked"]
 
 
 class Step(TypedDict):
-    """One step of a plan."""
-
     id: str
     text: str
     executor: str
@@ -198,7 +196,6 @@ def no_plans() -> Plans:
 
 
 def active_plan(plans: Plans) -> Plan | None:
-    """Return the plan for commands without a `plan_id`."""
     return plans["plans"].get(plans["active"] or "")
 
 

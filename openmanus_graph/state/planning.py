@@ -47,8 +47,6 @@ class FlowProgress(TypedDict):
 
 
 class StepRun(manus.Step):
-    """A step of the plan with its progress."""
-
     attempt: int
     """How often it was started."""
     failures: int
@@ -80,8 +78,6 @@ class StepRun(manus.Step):
 
 
 class Replacement(TypedDict):
-    """A part of the plan that was replaced."""
-
     number: int
     """Its number in the run, from 1: replacements are applied in this order."""
     replaced: list[str]
@@ -99,8 +95,6 @@ class RunEnd(TypedDict):
 
 
 class WorkerReport(TypedDict):
-    """The results of a worker's steps."""
-
     steps: dict[str, dict[str, Any]]
     """The steps that it ran, or their changed fields, by id."""
     replacements: list[Replacement]

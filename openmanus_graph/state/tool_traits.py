@@ -126,7 +126,6 @@ class Traits(Effects, InformationFlow, Limits):
         return self.composed(args) if callable(self.composed) else self.composed
 
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
-        """Return the traits of a call with these arguments."""
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
 
     @property

@@ -189,7 +189,6 @@ def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
 
 
 def _part(given: Any) -> dict[str, Any]:
-    """Return a part of a request if it is a valid one."""
     if not (isinstance(given, dict) and isinstance(given.get("role"), str)):
         raise ValueError("a part of a request has no role")
     return cast("dict[str, Any]", given)
@@ -263,7 +262,6 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(line: str) -> str:
-    """Return the digest of a line, by which damage is found."""
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -314,7 +314,6 @@ class Checkpointer(BaseCheckpointSaver[str]):
             self._task_writes.pop(thread, None)
 
     async def acopy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread."""
         await self._store_writes_of([thread])
         await self.database.off_loop(partial(self.copy_line, thread, checkpoint, new))
 

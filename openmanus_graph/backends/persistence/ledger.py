@@ -60,8 +60,6 @@ class EffectKey:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What the ledger knows of an effect."""
-
     stage: Stage
     outcome: dict[str, Any] | None
     args: dict[str, Any]
@@ -207,7 +205,6 @@ def _entry(key: EffectKey, row: Row) -> LedgerEntry:
 
 
 def _intent(key: EffectKey, args: Mapping[str, Any], call_id: str) -> Sequence[Any]:
-    """Return the values of `_INTEND`."""
     written, checksum = canonical_args(args), crc32(canonical_args(args), "intent", None)
     place = (key.digest, key.thread, key.branch, key.tool)
     return (*place, written, key.occurrence, call_id, checksum)

@@ -66,8 +66,6 @@ _NAME = re.compile(r"\w[\w .,@+()-]*")
 
 @dataclass(frozen=True)
 class Note:
-    """One note."""
-
     path: str
     text: str
     untrusted: bool
@@ -110,7 +108,6 @@ class Memory:
         return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
 
     def find(self, path: str) -> Note | None:
-        """Return a note; None if there is none."""
         return self._get(self._store.batch, note_path(path))
 
     def create(self, path: str, text: str, *, untrusted: bool, key: str = "") -> Note:
@@ -194,7 +191,6 @@ class Memory:
         self._store.exclusively(job)
 
     def delete(self, path: str) -> None:
-        """Delete a note."""
         path = _path_of_note(path)
 
         def job(batch: Batch) -> None:

@@ -91,7 +91,6 @@ def _migrate(connection: Connection, database: str) -> None:
 
 
 def _version(connection: Connection, database: str) -> int:
-    """Return the version of our tables, 0 if there are none. StorageError: it is a later one."""
     if finds(connection, "to_regclass('openmanus_schema') IS NULL"):
         return 0
     ((found,),) = connection.execute("SELECT version FROM openmanus_schema").fetchall()
@@ -381,7 +380,6 @@ def _rows(cursor: Cursor) -> list[Row]:
 
 
 def _storable(values: Sequence[Any]) -> list[Any]:
-    """Return values as PostgreSQL takes them: its texts hold no NUL."""
     return [one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in values]
 
 
@@ -391,7 +389,6 @@ def _is_lost(error: psycopg.OperationalError) -> bool:
 
 
 def _sentence(url: DatabaseUrl, error: psycopg.Error) -> str:
-    """Describe what is wrong with a database, and what to do."""
     reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     match error:
         case psycopg.errors.DiskFull():

@@ -47,7 +47,6 @@ _OF_COPY = """
 
 
 def _migrate_checkpoints(connection: postgres.Connection, database: str) -> None:
-    """Bring LangGraph's tables up to date."""
     newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
     if not postgres.finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
         ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()

@@ -51,8 +51,6 @@ Part = dict[str, Any]
 
 @dataclass(frozen=True)
 class NewCall:
-    """A model call that is to be recorded."""
-
     caller: str
     """The calls of one caller follow one another."""
     base: int | None
@@ -67,8 +65,6 @@ class NewCall:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A model call as it was recorded."""
-
     number: int
     """Among all threads' calls: later ones have higher numbers."""
     caller: str
@@ -115,11 +111,9 @@ class ModelCallRecords:
         )
 
     async def wait_for_added(self) -> None:
-        """Wait until the calls so far are added."""
         await self._database.arun("SELECT 1")
 
     async def has(self, thread: str, number: int) -> bool:
-        """Return True if a call of a thread is still there."""
         rows = await self._database.arun(
             "SELECT 1 FROM model_calls WHERE number = ? AND thread = ?", (number, thread)
         )

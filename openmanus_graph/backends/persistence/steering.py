@@ -42,7 +42,6 @@ class SteeringMessages:
         """Rows that were read before they are wanted, by thread, and when they were asked for."""
 
     async def add(self, thread: str, text: str) -> str:
-        """Add a steering message and return its id."""
         message_id = f"steering-{uuid.uuid4()}"
         await self._database.arun(
             "INSERT INTO steering (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
@@ -84,7 +83,6 @@ class SteeringMessages:
         self._note_change()
 
     async def forget_read(self, thread: str) -> None:
-        """Delete the steering messages of a thread that were read."""
         await self._database.arun(
             "DELETE FROM steering WHERE thread = ? AND read = 1", (thread,), worker_of=thread
         )

@@ -121,8 +121,6 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True)
 class Thread:
-    """One conversation."""
-
     id: str
     agent: str
     task: str
@@ -189,7 +187,6 @@ class Threads:
         )
 
     def end(self, thread: str, status: str) -> None:
-        """Record the status of a run."""
         self._run(
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
@@ -197,7 +194,6 @@ class Threads:
         )
 
     def rename(self, thread: str, title: str) -> None:
-        """Give a thread another title."""
         self._run(
             "INSERT INTO titles (thread, title) VALUES (?, ?)"
             " ON CONFLICT (thread) DO UPDATE SET title = excluded.title",
@@ -339,7 +335,6 @@ class JournalTable:
         return int(self._run(newest, (thread, _MAX_SEQ))[0][0] or 0)
 
     def write(self, thread: str, events: Sequence[Numbered]) -> None:
-        """Add events, all or none."""
         self._run_many(
             "INSERT INTO events (thread, seq, event) VALUES (?, ?, ?)"
             " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
@@ -395,7 +390,6 @@ def line_with(words: str, text: str) -> str:
 
 
 def _texts_of(stored: Any) -> Iterator[str]:
-    """Yield what a person sees of an event."""
     event = _read_object(stored) or {}
     for value in map(event.get, _TEXT_FIELDS):
         if isinstance(value, str):

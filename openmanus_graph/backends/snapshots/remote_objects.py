@@ -76,7 +76,6 @@ class RemoteObjects(ObjectStore):
             self._coming = {**dict.fromkeys(new), **self._coming}
 
     def _fetch(self, digest: str) -> None:
-        """Fetch an object, with the next ones if it was announced."""
         several = [digest]
         if digest in self._coming:
             others = (one for one in self._coming if one != digest)
@@ -93,7 +92,6 @@ class RemoteObjects(ObjectStore):
             del self._fetched[unwanted]
 
     def forget(self) -> None:
-        """Delete all objects of the thread."""
         with self._errors_in_words("deleted"):
             objects = self._file_system.find(self._folder)
             for start in range(0, len(objects), DELETED_AT_ONCE):

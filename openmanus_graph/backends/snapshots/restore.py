@@ -170,7 +170,6 @@ class _Restoring:
                 self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def set_modes_of_folders(self) -> None:
-        """Set the permissions of folders, which may forbid writing in them."""
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
@@ -195,7 +194,6 @@ class _Restoring:
         return same_mode and known == wanted.content
 
     def _is_same(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> bool:
-        """Return True if an entry has the wanted content, and set its permissions."""
         found = status(folder, name)
         if found is None or take.kind_of(found.st_mode) != wanted.kind:
             return False
@@ -221,7 +219,6 @@ class _Restoring:
                 os.unlink(temporary, dir_fd=folder)
 
     def _write_file(self, folder: int, name: str, wanted: objects.TreeEntry) -> None:
-        """Write a file's pieces, and a hole for pieces of zeros."""
         pieces = self._store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
             self._store.read_ahead(pieces)

@@ -108,8 +108,6 @@ def _leave(thread: str) -> None:
 
 @dataclass(frozen=True)
 class FileLocation:
-    """Where a thread's files are."""
-
     host: str
     """Name of the machine, for people."""
     home: str
@@ -321,7 +319,6 @@ class ThreadFiles:
         return list(describe_differences(done, aside))
 
     def _new_notices(self) -> Iterator[str]:
-        """Yield notices of what is left out, each once."""
         left_out = {**self._private.index.left_out, **self._files.index.left_out}
         new = sorted(left_out.keys() - self._reported)
         self._reported.update(new)
@@ -355,7 +352,6 @@ def home_id(home: Path) -> str:
 
 
 def _elsewhere(thread: str, place: FileLocation) -> str:
-    """Describe where a thread's files are if they are not here, and what to do."""
     there = f"The files of thread {thread} are in {place.root} on {place.host}"
     if place.behind:
         return (

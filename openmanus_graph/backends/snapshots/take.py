@@ -41,8 +41,6 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a folder a snapshot holds."""
-
     max_bytes: int
     """Above it, the largest files are left out."""
     ignored: Sequence[str]
@@ -190,8 +188,6 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Index:
-    """The content of a workspace's newest snapshot."""
-
     root: Path
     snapshot: str = ""
     stamps: Mapping[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
@@ -277,8 +273,6 @@ def take_snapshot(
 
 
 class _Taking:
-    """One snapshot under way."""
-
     def __init__(
         self,
         workspace: Workspace,
@@ -359,7 +353,6 @@ class _Taking:
         self.torn.append(path)
 
     def _entry(self, path: str) -> objects.TreeEntry | None:
-        """Return the entry of a path in its tree; None if it is gone."""
         if (why := self.left_out.get(path)) is not None:
             return objects.TreeEntry("left out", 0, 0, why)
         mode, size, *_ = self._found.stamps[path]

@@ -273,7 +273,6 @@ def describe_gap(gap: str) -> list[str]:
 
 
 def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
-    """Yield sentences about the result of a restore."""
     changed = len(done.written) + len(done.removed)
     if changed:
         yield f"Files were turned back: {len(done.written)} written, {len(done.removed)} removed."
@@ -374,7 +373,6 @@ def _entry_as_json(entry: TreeEntry | None) -> dict[str, object] | None:
 
 
 def _lines(store: SnapshotStore, entry: TreeEntry | None) -> list[str] | None:
-    """Return the lines of a text file; None for anything else."""
     if entry is None:
         return []
     if entry.kind != "file" or entry.size > MAX_TEXT_BYTES:
