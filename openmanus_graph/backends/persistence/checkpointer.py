@@ -156,7 +156,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def delete_thread(self, thread_id: str) -> None:
         with self.database.writing(thread_id) as transaction:
             for table in self.columns:
-                transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
+                transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (str(thread_id),))
 
     @override
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:

@@ -23,14 +23,7 @@ from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.backend import (
-    SHARED_VERSIONS,
-    VERSIONS,
-    Database,
-    LeaseLostError,
-    Row,
-    check_version,
-)
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
 from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -73,7 +66,7 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 def _migrate(connection: Connection, database: str) -> None:
     """Bring our tables up to date. It looks first: the server may be a replica."""
-    if _version(connection, database) == len(VERSIONS):
+    if _version(connection, database) == len(backend.VERSIONS):
         return
     with making_tables(connection, database):
         missing = "current_schema() IS NULL AND current_setting('search_path') = %s"
@@ -84,17 +77,17 @@ def _migrate(connection: Connection, database: str) -> None:
             if not known:
                 connection.execute("CREATE TABLE openmanus_schema (version INTEGER NOT NULL)")
                 connection.execute("INSERT INTO openmanus_schema VALUES (0)")
-            new = zip(VERSIONS[known:], SHARED_VERSIONS[known:], strict=True)
+            new = zip(backend.VERSIONS[known:], backend.SHARED_VERSIONS[known:], strict=True)
             for statement in (one for both in new for statements in both for one in statements):
                 connection.execute(statement.format(**_TYPES).encode())
-            connection.execute("UPDATE openmanus_schema SET version = %s", (len(VERSIONS),))
+            connection.execute("UPDATE openmanus_schema SET version = %s", (len(backend.VERSIONS),))
 
 
 def _version(connection: Connection, database: str) -> int:
     if finds(connection, "to_regclass('openmanus_schema') IS NULL"):
         return 0
     ((found,),) = connection.execute("SELECT version FROM openmanus_schema").fetchall()
-    check_version(database, found, len(VERSIONS), has_tables=True)
+    backend.check_version(database, found, len(backend.VERSIONS), has_tables=True)
     return int(found)
 
 
@@ -146,7 +139,7 @@ class Transaction:
                 self.connection.execute(statement.encode(), columns)
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(backend.Database):
     """Statements of any thread, on as many connections as are needed at once.
 
     A lost connection is replaced, and its statement is executed again. This is safe because a
@@ -177,8 +170,8 @@ class PostgresDatabase(Database):
     @override
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[Row]:
-        def execute() -> list[Row]:
+    ) -> list[backend.Row]:
+        def execute() -> list[backend.Row]:
             if worker_of is None:
                 with self.connection() as connection:
                     return _rows(Transaction(connection).execute(statement, values))
@@ -188,7 +181,7 @@ class PostgresDatabase(Database):
 
     def _execute(
         self, statement: str, values: Sequence[Any], worker_of: str | None
-    ) -> Callable[[], list[Row]]:
+    ) -> Callable[[], list[backend.Row]]:
         with self.writing(worker_of) as transaction:
             return partial(_rows, transaction.execute(statement, values))
 
@@ -246,7 +239,7 @@ class PostgresDatabase(Database):
                 transaction.insert_all()
         except psycopg.DatabaseError as error:
             if error.sqlstate == "OML01":  # of `require_lease`
-                raise LeaseLostError(", ".join(threads)) from None
+                raise backend.LeaseLostError(", ".join(threads)) from None
             raise
 
     def repeated(self, job: Callable[[], T]) -> T:
@@ -375,7 +368,7 @@ def _translated(statement: str) -> bytes:
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
-def _rows(cursor: Cursor) -> list[Row]:
+def _rows(cursor: Cursor) -> list[backend.Row]:
     return cursor.fetchall() if cursor.description else []
 
 

@@ -17,14 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.constants import START
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.backend import (
-    DamagedRowError,
-    Database,
-    Row,
-    crc32,
-    read_json,
-    write_json,
-)
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
@@ -86,7 +79,7 @@ class RecordedCall:
 class ModelCallRecords:
     """The tables of model calls and of facts about the environment."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: backend.Database) -> None:
         self._database = database
 
     def add(
@@ -98,14 +91,15 @@ class ModelCallRecords:
             on_end: Gets the number of its row, or why it could not be added.
         """
 
-        def note(rows: list[Row], error: BaseException | None) -> None:
+        def note(rows: list[backend.Row], error: BaseException | None) -> None:
             on_end(error or int(rows[0][0]))
 
-        parts, facts = write_json(call.parts), write_json(call.facts)
+        parts, facts = backend.write_json(call.parts), backend.write_json(call.facts)
+        checksum = backend.crc32(parts, facts)
         self._database.run_later(
             "INSERT INTO model_calls (thread, caller, base, shared, parts, facts, checksum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
-            (thread, call.caller, call.base, call.shared, parts, facts, crc32(parts, facts)),
+            (thread, call.caller, call.base, call.shared, parts, facts, checksum),
             note,
             worker_of=thread,
         )
@@ -121,10 +115,10 @@ class ModelCallRecords:
 
     async def add_fact(self, thread: str, name: str, value: Any) -> None:
         """Add what a run has found out about its environment, as JSON."""
-        text = write_json(value)
+        text = backend.write_json(value)
         await self._database.arun(
             "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
-            (thread, name, text, crc32(name, text)),
+            (thread, name, text, backend.crc32(name, text)),
             worker_of=thread,
         )
 
@@ -138,9 +132,9 @@ class ModelCallRecords:
             (thread,),
         )
         for name, value, checksum in rows:
-            if checksum != crc32(name, value):
+            if checksum != backend.crc32(name, value):
                 raise _damaged(thread, f"its environment ({name})")
-        return [(name, read_json(value)) for name, value, _ in rows]
+        return [(name, backend.read_json(value)) for name, value, _ in rows]
 
     def of(self, thread: str) -> list[RecordedCall]:
         """Return the calls of a thread, oldest first. Blocks.
@@ -155,18 +149,18 @@ class ModelCallRecords:
         found: dict[int, RecordedCall] = {}
         for position, (number, caller, base, shared, parts, facts, checksum) in enumerate(rows, 1):
             try:
-                if checksum != crc32(parts, facts):
+                if checksum != backend.crc32(parts, facts):
                     raise StorageError("it is not as it was written")
                 begin: Sequence[Part] = () if base is None else found[base].request[:shared]
-                request: list[Part] = [*begin, *read_json(parts)]
-                found[number] = RecordedCall(number, caller, request, read_json(facts))
+                request: list[Part] = [*begin, *backend.read_json(parts)]
+                found[number] = RecordedCall(number, caller, request, backend.read_json(facts))
             except (StorageError, KeyError) as error:
                 raise _damaged(thread, f"model call {position}") from error
         return list(found.values())
 
 
-def _damaged(thread: str, what: str) -> DamagedRowError:
-    return DamagedRowError(
+def _damaged(thread: str, what: str) -> backend.DamagedRowError:
+    return backend.DamagedRowError(
         f"Of thread {thread} the record of {what} is damaged, so it cannot be replayed. Its "
         "conversation may be undamaged: openmanus show."
     )

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from filelock import FileLock, Timeout
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.backend import (
-    VERSIONS,
-    Database,
-    Row,
-    Versions,
-    check_version,
-)
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import StorageError, UnavailableError
@@ -44,7 +38,7 @@ _TYPES = {
 T = TypeVar("T")
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase(backend.Database):
     """A file opened for several threads, which take turns, and several processes.
 
     If its folder cannot be written it is opened for reading only. Text that is not valid UTF-8
@@ -60,7 +54,7 @@ class SqliteDatabase(Database):
     def __init__(
         self,
         path: Path,
-        versions: Versions = VERSIONS,
+        versions: backend.Versions = backend.VERSIONS,
         *,
         shrinks: bool = False,
         checkpoints_of: Path | None = None,
@@ -92,7 +86,7 @@ class SqliteDatabase(Database):
     @override
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[Row]:
+    ) -> list[backend.Row]:
         del worker_of  # the thread's file lock cannot be lost
         with (
             self.connection() as connection,
@@ -303,7 +297,9 @@ def _locked(file: Path) -> Generator[None]:
         raise sqlite3.OperationalError("database is locked") from error
 
 
-def _migrate(db: sqlite3.Connection, path: Path, versions: Versions, *, shrinks: bool) -> None:
+def _migrate(
+    db: sqlite3.Connection, path: Path, versions: backend.Versions, *, shrinks: bool
+) -> None:
     """Bring the tables up to date. A file that can only be read stays as it is."""
     if _version(db, path, versions) == len(versions):
         return
@@ -324,10 +320,10 @@ def _migrate(db: sqlite3.Connection, path: Path, versions: Versions, *, shrinks:
             raise
 
 
-def _version(db: sqlite3.Connection, path: Path, versions: Versions) -> int:
+def _version(db: sqlite3.Connection, path: Path, versions: backend.Versions) -> int:
     """Return the version in the file's header. StorageError: it is of another one."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
-    check_version(str(path), found, len(versions), has_tables=_has_tables(db))
+    backend.check_version(str(path), found, len(versions), has_tables=_has_tables(db))
     return int(found)
 
 

@@ -19,17 +19,10 @@ from pathlib import Path
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.snapshots import take
+from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.thread_snapshots import (
-    aside_folder,
-    bring_back,
-    describe_differences,
-    is_empty,
-    named_paths,
-)
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
@@ -51,7 +44,7 @@ _taken_up: dict[str, "ThreadFiles"] = {}
 async def prepare_files(session: Session, workers: Sequence[Session], emit: Emit) -> Sequence[str]:
     """Fetch files that were used elsewhere, then restore those of an earlier point."""
     fetched = await take_up_files(session, emit)
-    return [*fetched, *await asyncio.to_thread(bring_back, session, workers)]
+    return [*fetched, *await asyncio.to_thread(thread_snapshots.bring_back, session, workers)]
 
 
 async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
@@ -240,7 +233,7 @@ class ThreadFiles:
         with self._lock:
             here = self._here()
             if self._store is None:
-                if not is_empty(self._workspace.root):
+                if not thread_snapshots.is_empty(self._workspace.root):
                     self._record(here)
                 return []
             self._begin_transfer(self._store, None)
@@ -292,11 +285,11 @@ class ThreadFiles:
             return place.home == here.home or shared
         if (place.home, place.root) == (here.home, here.root):
             root = self._workspace.root
-            return not place.files or (root.is_dir() and not is_empty(root))
+            return not place.files or (root.is_dir() and not thread_snapshots.is_empty(root))
         return bool(place.files) and place.files == self._files.index.snapshot
 
     def _fetch_part(self, part: _Part, digest: str, store: RemoteObjects) -> list[str]:
-        aside = aside_folder(self._home, self._thread)
+        aside = thread_snapshots.aside_folder(self._home, self._thread)
         try:
             entries = store.files_in(digest)
             coming = {path: one for path, one in entries if one.kind != "left out"}
@@ -316,7 +309,7 @@ class ThreadFiles:
         done = restore_snapshot(
             store, digest, part.workspace, self._extent, part.index, aside, keeps_new=True
         )
-        return list(describe_differences(done, aside))
+        return list(thread_snapshots.describe_differences(done, aside))
 
     def _new_notices(self) -> Iterator[str]:
         left_out = {**self._private.index.left_out, **self._files.index.left_out}
@@ -328,9 +321,10 @@ class ThreadFiles:
         other = ", which cannot be read."
         for reason in (*reasons.values(), other):
             if paths := [path for path in new if reasons.get(left_out[path], other) == reason]:
-                yield f"Not kept in {url}: {named_paths(paths)}{reason}"
+                yield f"Not kept in {url}: {thread_snapshots.named_paths(paths)}{reason}"
         if torn := self._files.index.torn:
-            yield f"Part of {named_paths(torn)} may be missing in {url}: changed while it was read."
+            names = thread_snapshots.named_paths(torn)
+            yield f"Part of {names} may be missing in {url}: changed while it was read."
 
 
 def home_id(home: Path) -> str:
