@@ -43,11 +43,10 @@ class SteeringMessages:
 
     async def add(self, thread: str, text: str) -> str:
         message_id = f"steering-{uuid.uuid4()}"
-        await self._database.arun(
+        await self._change(
             "INSERT INTO steering (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
             (message_id, thread, text),
         )
-        self._note_change()
         return message_id
 
     def fetch_soon(self, thread: str) -> None:
@@ -75,21 +74,17 @@ class SteeringMessages:
         if not steering:
             return
         marks = ", ".join("?" * len(steering))
-        await self._database.arun(
-            f"UPDATE steering SET read = 1 WHERE read = 0 AND id IN ({marks})",
-            tuple(steering),
-            worker_of=thread,
-        )
-        self._note_change()
+        update = f"UPDATE steering SET read = 1 WHERE read = 0 AND id IN ({marks})"
+        await self._change(update, steering, worker_of=thread)
 
     async def forget_read(self, thread: str) -> None:
-        await self._database.arun(
-            "DELETE FROM steering WHERE thread = ? AND read = 1", (thread,), worker_of=thread
-        )
-        self._note_change()
+        delete = "DELETE FROM steering WHERE thread = ? AND read = 1"
+        await self._change(delete, (thread,), worker_of=thread)
 
-    @staticmethod
-    def _note_change() -> None:
+    async def _change(
+        self, statement: str, values: Sequence[str], worker_of: str | None = None
+    ) -> None:
+        await self._database.arun(statement, values, worker_of=worker_of)
         SteeringMessages.changed_at = time.monotonic()
 
 

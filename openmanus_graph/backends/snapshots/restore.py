@@ -240,11 +240,7 @@ class _Restoring:
             return self._newest.contents[path]
         with os.fdopen(open_entry(folder, name, path), "rb") as file:
             pieces = [objects.digest_of(data) for data in take.pieces_in(file, found.st_size)]
-        return (
-            pieces[0]
-            if found.st_size <= objects.PIECE
-            else objects.digest_of(objects.list_of(pieces))
-        )
+        return pieces[0] if len(pieces) == 1 else objects.digest_of(objects.list_of(pieces))
 
     def _is_held(self, folder: int, name: str, path: str) -> bool:
         """Return True if the newest snapshot holds an entry with its present content."""
