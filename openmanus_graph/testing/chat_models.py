@@ -330,12 +330,10 @@ def _reading(path: Path, what_is_wrong: str) -> Generator[Any]:
 def _recording_in(data: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> Recording:
     replies: list[RecordedReply] = []
     for item in items:
-        lists = {
-            name: tuple(item[name])
-            for name in ("tool_calls", "after")
-            if item.get(name) is not None
-        }
-        replies.append(RecordedReply(**{**item, **lists}))
+        after = item.get("after")
+        fields: dict[str, Any] = {**item, "tool_calls": tuple(item.get("tool_calls", ()))}
+        fields["after"] = None if after is None else tuple(after)
+        replies.append(RecordedReply(**fields))
     return Recording(data["name"], tuple(replies), data.get("model", ""))
 
 

@@ -128,7 +128,7 @@ def find_location(database: Database, thread: str) -> FileLocation | None:
         return FileLocation(**read_json(rows[0][0])) if rows else None
     except (StorageError, TypeError) as error:
         raise DamagedRowError(
-            f"The row that says where the files of thread {thread} are is damaged: {error}."
+            f"The row with the location of the files of thread {thread} is damaged: {error}."
         ) from error
 
 
