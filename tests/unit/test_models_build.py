@@ -99,7 +99,7 @@ async def test_other_proxies_are_used(variable: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "htp://x/v1", "http://", "http://x:y/v1"])
 async def test_a_base_url_that_is_none_is_reported(address: str) -> None:
-    with pytest.raises(ConfigError, match="no web address"):
+    with pytest.raises(ConfigError, match="not a web address"):
         await prepare_model(ModelSettings("openai:m", base_url=address))
 
 
