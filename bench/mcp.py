@@ -14,8 +14,8 @@ from mcp.client.stdio import stdio_client
 
 from openmanus_graph.backends.mcp.tool import resolve_server_tools
 from openmanus_graph.runtime.limits import Progress
+from openmanus_graph.state.context import MCPServer
 from openmanus_graph.state.manus import PendingCall, no_usage
-from openmanus_graph.state.mcp_server import MCPServer
 from openmanus_graph.testing import tool_session
 from openmanus_graph.tool_calls.context import ToolCallContext
 from openmanus_graph.tool_calls.questions import Questions

@@ -13,7 +13,7 @@ from openmanus_graph.config.declared import (
     declared_fields,
     sections,
 )
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 from openmanus_graph.state.model_settings import (
     LlmKeys,
     ModelKeys,

@@ -16,6 +16,6 @@ from .runtime.process import close as close
 from .runtime.process import invoke as invoke
 from .runtime.session_registry import open_session as open_session
 from .state.context import Context as Context
-from .state.mcp_server import MCPServer as MCPServer
+from .state.context import MCPServer as MCPServer
 from .state.tool_traits import Observation as Observation
 from .tool_calls.declaration import manus_tool as manus_tool

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from openmanus_graph.config.declared import Layer
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.context import Context
-from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
+from openmanus_graph.state.context import Context, MCPServer, OAuthClient
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}

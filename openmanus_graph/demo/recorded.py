@@ -11,8 +11,12 @@ from langchain_core.messages import AIMessage, BaseMessage
 from typing_extensions import override
 
 from openmanus_graph.errors import ConfigError, install_extra
-from openmanus_graph.testing import RecordedPlanModel, load_conversations, load_recording
-from openmanus_graph.testing.recorded import Conversations
+from openmanus_graph.testing.chat_models import (
+    Conversations,
+    RecordedPlanModel,
+    load_conversations,
+    load_recording,
+)
 
 DATA = "penguins-raw.csv"
 TASK = (

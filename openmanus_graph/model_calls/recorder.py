@@ -30,13 +30,13 @@ from langgraph.config import get_config
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.backend import LeaseLostError
-from openmanus_graph.backends.persistence.model_call_records import (
+from openmanus_graph.backends.persistence.recording import (
+    FOLDERS,
     ModelCallRecords,
     NewCall,
     Part,
     open_model_call_records,
 )
-from openmanus_graph.backends.persistence.recording import FOLDERS
 from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
 from openmanus_graph.runtime.events import plan_step_of

@@ -17,8 +17,7 @@ from langchain_core.messages import AIMessage
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
-from openmanus_graph.backends.persistence.model_call_records import Part, RecordedCall
-from openmanus_graph.backends.persistence.recording import FOLDERS, Recording
+from openmanus_graph.backends.persistence.recording import FOLDERS, Part, RecordedCall, Recording
 from openmanus_graph.model_calls.recorder import MACHINE_FACTS, recorded_answer, run_path
 from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError, SteeringMessage
 from openmanus_graph.safety.unquoted_text import without_mark

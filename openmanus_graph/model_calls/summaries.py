@@ -28,7 +28,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime.output import MARK
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin
 
 MESSAGE_PIECES, MOST_PIECES = 2, 12
 """Pieces of one message, and of all: each is a paid request."""

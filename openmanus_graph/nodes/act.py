@@ -15,8 +15,8 @@ from openmanus_graph.runtime.session import Session, changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, add_usage, no_usage
-from openmanus_graph.state.plan import ShownPlan, active_plan
+from openmanus_graph.state.manus import ActInput, active_plan, add_usage, no_usage
+from openmanus_graph.state.planning import ShownPlan
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.permission import request_permissions

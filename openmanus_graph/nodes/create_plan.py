@@ -28,8 +28,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import Decision, read_decision
-from openmanus_graph.state.manus import no_usage
-from openmanus_graph.state.plan import Step
+from openmanus_graph.state.manus import Step, no_usage
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tools.planning import PLANNING, drafting_toolset, planning
 

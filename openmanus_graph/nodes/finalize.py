@@ -22,7 +22,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.terminate import structured_completion, structured_value

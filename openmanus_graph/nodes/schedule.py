@@ -50,14 +50,14 @@ from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import seen_links
 from openmanus_graph.safety.value_labels import openings_since
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import no_usage
-from openmanus_graph.state.plan import Origin, merge_steps
+from openmanus_graph.state.manus import Origin, no_usage
 from openmanus_graph.state.planning import (
     FlowProgress,
     PlanningState,
     StepRun,
     WorkerInput,
     WorkerState,
+    merge_steps,
 )
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tools import web_traits

@@ -32,8 +32,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
-from openmanus_graph.state.plan import Step
+from openmanus_graph.state.manus import PendingCall, Step, Usage, add_usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.run_call import run_call

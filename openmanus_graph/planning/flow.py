@@ -23,7 +23,7 @@ from openmanus_graph.runtime.limits import (
     most_used_limit,
 )
 from openmanus_graph.safety.value_labels import handed_on
-from openmanus_graph.state.plan import Origin, Plan, Step
+from openmanus_graph.state.manus import Origin, Plan, Step
 from openmanus_graph.state.planning import (
     PausedRun,
     PlanningState,

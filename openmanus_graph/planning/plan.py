@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
-from openmanus_graph.state.plan import Plan, Step, StepStatus
+from openmanus_graph.state.manus import Plan, Step, StepStatus
 
 MAX_STEPS = 100
 MARKS: Mapping[StepStatus, str] = {

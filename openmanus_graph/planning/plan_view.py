@@ -10,7 +10,8 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.interrupts import decision_request
-from openmanus_graph.state.plan import EDITABLE, Plan, ShownPlan, Step, plan_fields
+from openmanus_graph.state.manus import Plan, Step
+from openmanus_graph.state.planning import EDITABLE, ShownPlan, plan_fields
 
 SHOWN_CHARS = 600
 """Limit of a step's result in the checklist; the thread has all of it."""

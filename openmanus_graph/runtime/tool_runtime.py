@@ -14,7 +14,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, TimeLimit, declared_limit_s
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.manus import Plans, no_plans
 from openmanus_graph.state.tool_traits import Observation, Traits
 
 AskModel = Callable[[str, str], Awaitable[str]]

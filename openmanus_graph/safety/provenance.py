@@ -35,8 +35,7 @@ from openmanus_graph.safety.urls import (
 )
 from openmanus_graph.safety.values import plainly_written, spellings, squeezed
 from openmanus_graph.state.addresses import parse_address
-from openmanus_graph.state.manus import PendingCall
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin, PendingCall
 from openmanus_graph.state.tool_traits import Traits
 
 M = TypeVar("M", HumanMessage, ToolMessage)

@@ -49,7 +49,7 @@ from openmanus_graph.safety.values import (
     tokens_of,
 )
 from openmanus_graph.state.addresses import parse_address, with_scheme
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.tool_traits import Traits
 
 _LEAST_PRIVATE_CHARS = 4

@@ -32,8 +32,6 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class WebAddress:
-    """The parts of an http or https address."""
-
     scheme: str
     host: str
     """Lower case, IDNA; an IP address in its usual form, without brackets."""
@@ -65,7 +63,7 @@ def parse_address(url: str) -> WebAddress:
         _refuse(url, said, "Write the whole address, beginning with https:// or http://.")
     if "@" in parts.netloc:
         _refuse(url.replace(parts.netloc, "***"), "it holds a user name or a password",
-                "Leave out what stands before the @.")  # fmt: skip
+                "Leave out the part before the @.")  # fmt: skip
     if port == 0 or "\\" in parts.netloc or not parts.hostname or _BEHIND_IPV6.search(parts.netloc):
         _refuse(url, "it has no valid host and port", "Check its spelling.")
     host = normal_host(parts.hostname)
@@ -206,7 +204,6 @@ def _idna(host: str, text: str) -> str:
 
 
 def _quoted(part: str) -> str:
-    """Escape what HTTP cannot carry, and nothing that is escaped already."""
     return quote(part, safe=_SENT_AS_THEY_ARE, errors="replace")
 
 
@@ -240,7 +237,6 @@ class DatabaseUrl:
 
     @classmethod
     def in_folder(cls, home: Path) -> "DatabaseUrl":
-        """Return the address of a home folder's own database."""
         return cls.of_file(home / DATABASE)
 
     @classmethod

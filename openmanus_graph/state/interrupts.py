@@ -41,13 +41,7 @@ def decision_request(
 ) -> dict[str, Any]:
     """Return a request about a call of the tool `name`, in the form that inboxes understand.
 
-    Args:
-        kind: The kind of question.
-        question: For the person.
-        name: Of the tool.
-        args: Of the call.
-        call_id: The model's.
-        allowed: Decisions that answer it.
+    `allowed` lists the decisions that answer the question.
     """
     return {
         "kind": kind,
@@ -84,7 +78,7 @@ def approval_request(
 def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:
     """Return the value of an interrupt that asks for the outcome of a call that a crash cut off."""
     question = (
-        f"{name} was under way when the run was cut off, and nobody knows whether it took place. "
+        f"{name} was running when the run was cut off, so it is not known whether it took place. "
         "Approve to run it again, reject to leave it, or give its result."
     )
     allowed = ("approve", "reject", "respond")
@@ -94,11 +88,8 @@ def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) ->
 def as_approval(waiting: Interrupt, plan_step: str = "") -> Interrupt:
     """Return a LangChain middleware's question with our `kind`, `question` and `calls` too.
 
-    Other questions, and those that have these, are returned unchanged.
-
-    Args:
-        waiting: The question.
-        plan_step: The plan step that asks, if it is one.
+    Other questions, and those that have these, are returned unchanged. `plan_step` is the plan step
+    that asks, if it is one.
     """
     value = _fields(waiting.value)
     actions: list[Any] = list(value.get("action_requests", ()))
@@ -151,11 +142,8 @@ def middleware_answer(asked: Any, answer: Any) -> Any:
     """Return an answer in the form that the asking middleware reads; others are unchanged.
 
     LangChain's middleware wants a decision for each call of a reply, in order. A single decision
-    counts for all of them, except an edit: several calls must not become the same one.
-
-    Args:
-        asked: The value of the interrupt.
-        answer: A word, a decision, or `{"decisions": [...]}`.
+    counts for all of them, except an edit: several calls must not become the same one. An answer is
+    a word, a decision, or `{"decisions": [...]}`.
     """
     count: int = _fields(asked).get(MIDDLEWARE_KEY, 0)
     decision = read_decision(answer) if count else None
@@ -179,9 +167,8 @@ def allowed_decisions(request: Mapping[str, Any]) -> list[str]:
 def read_decision(value: Any) -> Decision | None:
     """Parse an answer; None if it is not a decision.
 
-    Args:
-        value: A text as `read_typed_decision` takes it, a decision, also as JSON text,
-            `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
+    A decision is a text as `read_typed_decision` takes it, an object, also as JSON text,
+    `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
     """
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
@@ -240,7 +227,7 @@ def read_typed_decision(text: str) -> Decision | None:
 def read_decision_on(kind: str, value: Any) -> Decision | None:
     """Parse an answer to a question of a kind; None if it is none.
 
-    The outcome of a call may be written in any words, because they allow nothing. A text that
+    The outcome of a call can be written in any words, because they allow nothing. A text that
     should be JSON and is not is not an answer there either.
     """
     decision = read_decision(value)

@@ -13,14 +13,12 @@ from langgraph.graph.message import _messages_delta_reducer  # pyright: ignore[r
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict, override
 
-from openmanus_graph.state.plan import Plans
-
 # Beta or private in LangGraph: imported here only.
 __all__ = ["DeltaChannel", "DeltaSnapshot", "merge_messages"]
 
 DeltaSnapshot: type[Any] = _DeltaSnapshot
 """What an incremental channel stores now and then: its whole value."""
-merge_messages: Any = cast("Any", _messages_delta_reducer)  # typed otherwise than the channel asks
+merge_messages: Any = cast("Any", _messages_delta_reducer)  # its type is not the one of the channel
 
 
 class Conversation(DeltaChannel[list[AnyMessage]]):
@@ -140,6 +138,74 @@ def merge_handle_states(left: HandleStates, right: HandleStates) -> HandleStates
         if identity not in left or left[identity]["at"] <= handle_state["at"]
     }
     return {**left, **newer}
+
+
+StepStatus = Literal["not_started", "in_progress", "completed", "blocked"]
+
+
+class Step(TypedDict):
+    id: str
+    text: str
+    executor: str
+    """Name of the graph that does it; empty if none was asked for."""
+    depends_on: list[str]
+    """Ids of the steps that must be completed before."""
+    done_when: str
+    """The condition: `file: PATH`, `command: SHELL COMMAND`, or a question in words."""
+    status: StepStatus
+    notes: str
+    result: str
+    """The answer of its run."""
+
+
+class Plan(TypedDict):
+    """Steps in the order in which they are shown; indices count from 0."""
+
+    plan_id: str
+    title: str
+    steps: list[Step]
+
+
+class Origin(TypedDict):
+    """What verifies values in a message that does not come only from a person."""
+
+    words: str
+    """The text that the person wrote."""
+    urls: list[str]
+    """Addresses that earlier steps saw, word for word."""
+    tainted: bool
+    """Whether these steps may have read anything, or the message holds untrusted text."""
+    private: NotRequired[bool]
+    """Whether they may have read what is not on the public web. Missing: as `tainted`."""
+    openings: NotRequired[dict[str, int]]
+    """How many links of sites that the person did not name were opened before, by site."""
+    names: NotRequired[bool]
+    """Whether it names files. Names arm the rules about values, but not the leak rule."""
+
+
+class Plans(TypedDict):
+    """The plans of one thread, made with the `planning` tool."""
+
+    plans: dict[str, Plan]
+    active: str | None
+    """Id of the plan for commands without a `plan_id`."""
+
+
+def no_plans() -> Plans:
+    return Plans(plans={}, active=None)
+
+
+def active_plan(plans: Plans) -> Plan | None:
+    return plans["plans"].get(plans["active"] or "")
+
+
+def current_plan_step(plans: Plans) -> str | None:
+    """Return the step of the active plan that is in progress, as PLAN/INDEX."""
+    plan = active_plan(plans)
+    for index, step in enumerate(plan["steps"] if plan else ()):
+        if plan and step["status"] == "in_progress":
+            return f"{plan['plan_id']}/{index}"
+    return None
 
 
 Status = Literal["finished", "failed", "stopped", "cancelled"]

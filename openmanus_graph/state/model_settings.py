@@ -64,8 +64,7 @@ class ModelKeys:
     """The keys that name the models; `config.model` makes `Settings.main` and `.vision` of them."""
 
     model: Annotated[
-        str | None,
-        Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",)),
+        str | None, Setting(passed=str | ModelInstance, option="--model", env=("OPENMANUS_MODEL",))
     ] = None
     """The main model: `PROVIDER:NAME`, such as `openai:gpt-5-mini`. In Python, you can also pass a
     LangChain chat model."""
@@ -113,18 +112,17 @@ class LlmKeys:
     ] = None
     """API key. It is sent only to the address in this file. `OPENAI_API_KEY` takes precedence."""
     api_type: Annotated[
-        str,
-        Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)"),
+        str, Setting(moved="used; here it is the PROVIDER of model (azure, bedrock, else openai)")
     ] = ""
     """Type of the server: `azure` or `aws`. Any other value means OpenAI's protocol."""
     api_version: Annotated[str | None, Setting()] = None
     """The version of Azure's API."""
     max_tokens: Annotated[
-        int | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+        int | None, Setting(moved="used; in openmanus.toml it is in [model_options]")
     ] = None
     """Maximum number of tokens in a reply."""
     temperature: Annotated[
-        float | None, Setting(moved="used; in openmanus.toml it stands in [model_options]")
+        float | None, Setting(moved="used; in openmanus.toml it is in [model_options]")
     ] = None
     """Sampling temperature of the model."""
     max_input_tokens: Annotated[
@@ -177,17 +175,12 @@ def rerouting_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, Profile
     }
 
 
-def other_profiles(profiles: Mapping[str, ProfileKeys]) -> dict[str, ProfileKeys]:
-    return {name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)}
-
-
 @dataclass(frozen=True)
 class ModelUseKeys:
     """`[llm]`: the fallback models, and how models are used."""
 
     fallback: Annotated[
-        tuple[str, ...],
-        Setting(context="fallback", passed=tuple[str | ModelInstance, ...]),
+        tuple[str, ...], Setting(context="fallback", passed=tuple[str | ModelInstance, ...])
     ] = ()
     """Models or profile names to try if a model cannot answer, in this order. That is the case if
     the server is down or overloaded, the quota is used up, or the server does not know the
@@ -215,7 +208,9 @@ class ModelUseKeys:
             written=dict[str, ProfileKeys],
             trust=Trust(
                 rerouting_profiles,
-                other_profiles,
+                lambda profiles: {
+                    name: profiles[name] for name in profiles.keys() - rerouting_profiles(profiles)
+                },
                 words="a profile has a `base_url` or more than tuning options",
             ),
         ),

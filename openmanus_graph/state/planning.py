@@ -1,23 +1,30 @@
-"""The state of the planning graph."""
+"""The state of the planning graph, and the events that show its plan."""
 
 import operator
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from openmanus_graph.state.manus import (
-    DeltaChannel,
-    ManusOutput,
-    StopReason,
-    Usage,
-    furthest,
-    merge_usage,
-)
-from openmanus_graph.state.plan import Origin, Step, merge_steps
+from openmanus_graph.state import manus
 
 Outcome = Literal["", "succeeded", "failed", "max_steps", "budget", "timeout"]
 """How a step's run ended. The last three are limits of the whole run: the step resumes later."""
+
+
+def merge_steps(
+    steps: Mapping[str, Any], updates: Sequence[Mapping[str, Mapping[str, Any] | None]]
+) -> dict[str, Any]:
+    """Merge changed fields of steps by id; None removes a step. A reducer."""
+    merged = dict(steps)
+    for update in updates:
+        for step_id, fields in update.items():
+            if fields is None:
+                merged.pop(step_id, None)
+            else:
+                merged[step_id] = {**merged.get(step_id, {}), **fields}
+    return merged
 
 
 class PausedRun(TypedDict):
@@ -35,13 +42,11 @@ class FlowProgress(TypedDict):
     """Progress of the whole run before this parallel batch."""
 
     steps: int
-    usage: Usage
+    usage: manus.Usage
     elapsed_s: float
 
 
-class StepRun(Step):
-    """A step of the plan with its progress."""
-
+class StepRun(manus.Step):
     attempt: int
     """How often it was started."""
     failures: int
@@ -73,8 +78,6 @@ class StepRun(Step):
 
 
 class Replacement(TypedDict):
-    """A part of the plan that was replaced."""
-
     number: int
     """Its number in the run, from 1: replacements are applied in this order."""
     replaced: list[str]
@@ -87,13 +90,11 @@ class RunEnd(TypedDict):
     """Why the whole run ends before its plan is done: a limit, or a model that failed."""
 
     status: Literal["stopped", "failed"]
-    stop_reason: StopReason
+    stop_reason: manus.StopReason
     answer: str
 
 
 class WorkerReport(TypedDict):
-    """The results of a worker's steps."""
-
     steps: dict[str, dict[str, Any]]
     """The steps that it ran, or their changed fields, by id."""
     replacements: list[Replacement]
@@ -116,7 +117,7 @@ class WorkerInput(TypedDict):
     task: NotRequired[str]
     """The whole task, if the plan has only this step: its answer is then the flow's. Empty if there
     are other steps."""
-    origin: Origin
+    origin: manus.Origin
     """What verifies addresses in the prompt."""
     images: list[str]
     """Paths of the user's pictures, relative to the workspace."""
@@ -126,7 +127,7 @@ class WorkerInput(TypedDict):
 class WorkerState(WorkerInput):
     """The state of the graph inside `run_step`: one worker, which does step after step."""
 
-    steps: Annotated[dict[str, Any], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    steps: Annotated[dict[str, Any], manus.DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """The steps that the worker ran, by id, as they are now."""
     replacements: Annotated[list[Replacement], operator.add]
     """Parts of the plan that it replaced."""
@@ -134,15 +135,15 @@ class WorkerState(WorkerInput):
     """The conversation with the model about the part that it replaces; emptied when done."""
     run_end: RunEnd | None
     """Set if the whole run ends with one of its steps."""
-    usage: Annotated[Usage, merge_usage]
+    usage: Annotated[manus.Usage, manus.merge_usage]
     """What its steps' ended runs, their checks and replanning cost."""
     step_count: Annotated[int, operator.add]
     """Model calls of these runs and of replanning."""
-    elapsed_s: Annotated[float, furthest]
+    elapsed_s: Annotated[float, manus.furthest]
     """Seconds of the whole run."""
 
 
-class PlanningState(ManusOutput):
+class PlanningState(manus.ManusOutput):
     """What a checkpoint holds. A run begins with a new user message, and `create_plan` resets it.
 
     Before the first `create_plan` only `messages` is there.
@@ -152,7 +153,7 @@ class PlanningState(ManusOutput):
     """The plan's title; empty while there is none. Written by `create_plan`."""
     order: list[str]
     """Ids of the plan's steps, as they are shown; written by `create_plan`, `review_step`."""
-    steps: Annotated[dict[str, StepRun], DeltaChannel(merge_steps, snapshot_frequency=1000)]
+    steps: Annotated[dict[str, StepRun], manus.DeltaChannel(merge_steps, snapshot_frequency=1000)]
     """The steps by id. Incremental, so that storage grows linearly with the steps."""
     drafts: list[AnyMessage]
     """The conversation with the model about a new plan; emptied when the plan is made."""
@@ -175,10 +176,71 @@ class PlanningState(ManusOutput):
     """Id of the thread's history in the ledger: new with each user message and fork."""
     step_count: Annotated[int, operator.add]
     """Model calls of the planner and of the steps in this run."""
-    elapsed_s: Annotated[float, furthest]
+    elapsed_s: Annotated[float, manus.furthest]
     """Seconds that the run took, over all its processes; waiting for people not counted."""
     workspace_snapshot: str
     """Id of the newest snapshot of the workspace, before and after each parallel batch; written by
     `schedule`, `review_step`."""
     snapshot_gap: str
     """Why later changes are in no snapshot; empty if all are. Written with the snapshot's id."""
+
+
+EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
+"""Fields of a step that a person may edit."""
+_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
+
+
+def plan_fields(plan: manus.Plan, fields: Collection[str]) -> dict[str, Any]:
+    """Return a plan's title, and these fields of its steps."""
+    steps = [{key: value for key, value in step.items() if key in fields} for step in plan["steps"]]
+    return {"title": plan["title"], "steps": steps}
+
+
+class ShownPlan:
+    """A plan as the followers of a run have seen it, so that its events carry only changes.
+
+    The events of a run of n steps name O(n) steps, although some of them show the whole plan.
+    """
+
+    def __init__(self) -> None:
+        self._plan_id = ""
+        self._title = ""
+        self._steps: dict[str, dict[str, Any]] = {}
+        self._named = 0
+        """How many steps were named since the whole plan was shown."""
+
+    def next_event(self, plan: manus.Plan) -> dict[str, Any] | None:
+        """Return the event that shows a plan; None if nothing changed.
+
+        It shows the whole plan if the plan is new or has ended, and if the changes since the last
+        whole one would name as many steps: followers that joined meanwhile get it then.
+        """
+        title = plan["title"]
+        steps = {step["id"]: step for step in plan_fields(plan, _EVENT_FIELDS)["steps"]}
+        changed = [step for name, step in steps.items() if step != self._steps.get(name)]
+        is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
+        same_order = list(steps) == list(self._steps)
+        if not (is_new or changed) and same_order:
+            return None
+        self._plan_id, self._title, self._steps = plan["plan_id"], title, steps
+        self._named += len(changed)
+        ended = all(step["status"] in ("completed", "blocked") for step in steps.values())
+        if is_new or ended or self._named >= len(steps):
+            self._named = 0
+            return {"type": "plan", "title": title, "steps": list(steps.values())}
+        order = {} if same_order else {"order": list(steps)}
+        return {"type": "plan_change", "steps": changed, **order}
+
+
+def shown_after(shown: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return title and steps after a `plan` or `plan_change` event with the same `plan_step`.
+
+    `shown` is the result for the event before, and empty at first.
+    """
+    if event["type"] == "plan":
+        return {"title": event["title"], "steps": event["steps"]}
+    if not shown:
+        return {}
+    steps = {step["id"]: step for step in (*shown["steps"], *event["steps"])}
+    order = event.get("order") or steps
+    return {**shown, "steps": [steps[name] for name in order]}

@@ -115,14 +115,6 @@ def parse_search_locale(lang: str, country: str = "", usual_country: str = "us")
     return SearchLocale(language, found, traditional)
 
 
-def search_language(lang: str) -> str:
-    return _checked_locale(lang, lang, "")
-
-
-def search_country(country: str) -> str:
-    return _checked_locale(country, "en", country)
-
-
 def _checked_locale(code: str, lang: str, country: str) -> str:
     try:
         parse_search_locale(lang, country)
@@ -143,14 +135,13 @@ class SearchSettings:
     fallback_engines: Annotated[
         tuple[str, ...] | None,
         Setting(
-            shown="all other available engines",
-            parse=lambda names: tuple(map(known_engine, names)),
+            shown="all other available engines", parse=lambda names: tuple(map(known_engine, names))
         ),
     ] = None
     """Search engines that are tried after `engine`, in this order."""
-    lang: Annotated[str, Setting(parse=search_language)] = "en"
+    lang: Annotated[str, Setting(parse=lambda code: _checked_locale(code, code, ""))] = "en"
     """Language of the search results."""
-    country: Annotated[str, Setting(parse=search_country)] = "us"
+    country: Annotated[str, Setting(parse=lambda code: _checked_locale(code, "en", code))] = "us"
     """Country of the search results."""
     timeout_s: Annotated[float, Field(gt=0), Setting()] = 10
     """Time limit for one engine, in seconds."""

@@ -122,7 +122,6 @@ def rerouting_options(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def outside_folder(workspace: str) -> str | None:
-    """Return a workspace that is not below the working folder."""
     leaves = Path(workspace).is_absolute() or ".." in Path(workspace).parts
     return workspace if leaves else None
 

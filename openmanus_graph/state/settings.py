@@ -1,9 +1,8 @@
 """The settings of a run, each declared once, and the records that code reads them from.
 
 A field with a `Setting` can be set by users; one without is computed. To add a setting, add a
-field with its type, default, `Setting` and text here, run `uv run python docs/make.py`, and read
-it where it counts. The fields of `Context`, the options of the command and the tables of the
-documentation are made from these declarations.
+field with its type, default, `Setting` and text here, and run `uv run python docs/make.py`, which
+makes the fields of `Context`, the options of the command and the tables of the documentation.
 """
 
 from collections.abc import Mapping
@@ -14,9 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
+from openmanus_graph.state import setting_declaration as values
 from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.context import (
     AnswerCheck,
+    FileServer,
+    MCPServer,
     ModelInstance,
     ModelRole,
     Policy,
@@ -25,30 +27,11 @@ from openmanus_graph.state.context import (
     SandboxMode,
     Skill,
 )
-from openmanus_graph.state.mcp_server import FileServer, MCPServer
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import SearchSettings
-from openmanus_graph.state.setting_declaration import (
-    ALWAYS,
-    AlternativeKey,
-    Rule,
-    Setting,
-    SiteSecret,
-    Trust,
-    all_domains,
-    checked_hosts,
-    domains,
-    megabytes,
-    outside_folder,
-    policy_rules,
-    site_secrets,
-    ssh_name,
-)
+from openmanus_graph.state.setting_declaration import ALWAYS, AlternativeKey, Rule, Setting, Trust
 
 MAX_COST_USD = 3.0
-SECRET_VARIABLE = "OPENMANUS_SECRET_"
-"""Followed by the secret's name; the value is `VALUE@DOMAIN`."""
-
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
 _TRUSTED = Setting(trust=ALWAYS)
@@ -86,10 +69,12 @@ class SandboxSettings:
         str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
     ] = "python:3.12-slim"
     """Docker image for the mode `docker`. The image must contain `ipykernel`."""
-    ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name)] = ""
+    ssh_host: Annotated[str, Setting(trust=ALWAYS, parse=values.ssh_name)] = ""
     """Address of the remote machine, or its name in `~/.ssh/config`. This key and the other keys
     that begin with `ssh_` apply only to the mode `ssh`."""
-    ssh_user: Annotated[str, Setting(trust=ALWAYS, parse=ssh_name, shown="decided by ssh")] = ""
+    ssh_user: Annotated[
+        str, Setting(trust=ALWAYS, parse=values.ssh_name, shown="decided by ssh")
+    ] = ""
     """User name on the remote machine."""
     ssh_port: Annotated[int, Field(ge=0, le=65535), _SSH] = 0
     """SSH port of the remote machine."""
@@ -104,7 +89,7 @@ class SandboxSettings:
     closed."""
     memory_mb: Annotated[
         int,
-        BeforeValidator(megabytes),
+        BeforeValidator(values.megabytes),
         _Positive,
         Setting(
             alternative_keys=(
@@ -177,15 +162,15 @@ class BrowserSettings:
     max_download_mb: Annotated[int, _Positive, _TRUSTED] = 200
     """Maximum size of one download, in MB."""
     secrets: Annotated[
-        tuple[SiteSecret, ...],
+        tuple[values.SiteSecret, ...],
         Setting(
             written=tuple[SecretStr, ...] | dict[str, SecretStr],
             option="--secret",
             help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
             "users see it in the process list, so rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN.",
-            env_prefix=SECRET_VARIABLE,
+            env_prefix="OPENMANUS_SECRET_",
             trust=ALWAYS,
-            join=site_secrets,
+            join=values.site_secrets,
         ),
     ] = ()
     """Secrets that the browser types on one site only: `name = "VALUE@DOMAIN"`, or a list of
@@ -197,10 +182,10 @@ class BrowserSettings:
 class WebSettings:
     """Which domains web tools and browser may reach; `Guard` keeps to it."""
 
-    allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=domains)] = ()
+    allowed_domains: Annotated[tuple[str, ...], Setting(trust=ALWAYS, parse=values.domains)] = ()
     """If you set this, web tools and the browser can access only these domains and their
     subdomains."""
-    denied_domains: Annotated[tuple[str, ...], Setting(join=all_domains)] = ()
+    denied_domains: Annotated[tuple[str, ...], Setting(join=values.all_domains)] = ()
     """Domains that are always blocked, with their subdomains, whatever else is set."""
 
 
@@ -240,8 +225,7 @@ class StorageSettings:
     respond (PostgreSQL only). Choose a time that is longer than the longest pause of a machine.
     Otherwise workers on a paused machine lose their threads."""
     memory_user: Annotated[
-        str | None,
-        Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS),
+        str | None, Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS)
     ] = None
     """The user whose [notes](memory.md) are shared by all projects in the same database."""
     memory_project: Annotated[
@@ -274,10 +258,6 @@ class StorageSettings:
     """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
     always left out."""
 
-    @property
-    def takes_any(self) -> bool:
-        return self.snapshot_max_mb > 0
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -291,7 +271,7 @@ class Settings:
             written=str | None,
             option="--workspace",
             shown="`./workspace/THREAD`",
-            trust=Trust(outside_folder, words="it is outside the working folder"),
+            trust=Trust(values.outside_folder, words="it is outside the working folder"),
         ),
     ]
     """Folder for the files of the run."""
@@ -365,13 +345,13 @@ class Settings:
                 lambda rules: tuple(rule for rule in rules if rule["decision"] != "allow"),
                 words="a rule has the decision `allow`",
             ),
-            join=policy_rules,
+            join=values.policy_rules,
         ),
     ] = ()
     """List of rules with `tool`, `args` and `decision`: see [approvals](approvals.md). Rules of a
     run take precedence over rules in files. A call that matches a `deny` rule is always denied."""
     allow_hosts: Annotated[
-        tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=checked_hosts)
+        tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=values.checked_hosts)
     ] = ()
     """Hosts on private networks (`HOST[:PORT]`) that web tools may access."""
     web: WebSettings = field(default_factory=WebSettings)
@@ -429,7 +409,7 @@ class Settings:
 
     @property
     def has_several_models(self) -> bool:
-        """Whether replies of different models may stand in one conversation."""
+        """Whether one conversation can hold replies of different models."""
         return bool(self.fallback or self.roles or self.vision)
 
 
@@ -447,7 +427,7 @@ class RunKeys:
             key=None,
             option="--mcp-server",
             help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
-            "Repeatable; ${NAME} stands for an environment variable.",
+            "Repeatable; ${NAME} means an environment variable.",
             shown="all that are configured",
         ),
     ] = None

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
-from openmanus_graph.state.manus import Usage
-from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
-from openmanus_graph.state.plan import Plans
+from openmanus_graph.state.context import Effect, EffectName, as_effect
+from openmanus_graph.state.manus import Plans, Usage
 from openmanus_graph.state.settings import SandboxSettings
 
 Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
@@ -127,7 +126,6 @@ class Traits(Effects, InformationFlow, Limits):
         return self.composed(args) if callable(self.composed) else self.composed
 
     def with_args(self, args: Mapping[str, Any]) -> "Traits":
-        """Return the traits of a call with these arguments."""
         return replace(self, effect=self.effect_of(args), resource=self.resource_of(args))
 
     @property
@@ -154,7 +152,7 @@ class Observation:
     trusted_text: bool = False
     """Nothing in it comes from outside, although the tool reads there."""
     bounded: bool = False
-    """The tool keeps to a limit of its own, and its text is not cut again."""
+    """The tool limits its output itself, and its text is not cut again."""
     listing: bool = False
     """It holds nothing but names of files: it verifies nothing, and does not arm the leak rule."""
     site: str = ""
@@ -176,9 +174,9 @@ class Observation:
     plans: Plans | None = None
     """The thread's plans after the call, if it changed them."""
     update: str | None = None
-    """What the tool's `Command` writes to the state beside its message, serialised."""
+    """What the tool's `Command` writes to the state in addition to its message, serialised."""
     repeatable: Mapping[str, Any] | None = None
-    """What a later call needs to do the same again, beside its arguments, as plain data that no
+    """What a later call needs in addition to its arguments to do the same again: plain data that no
     model is sent. None: it cannot be done again."""
     raised: tuple[str, str] | None = None
     """Type and text of the exception that the tool raised, for a middleware that looks at it."""

@@ -3,25 +3,21 @@
 Apps import it, as do the demo and the notebooks, which run without a model.
 """
 
-from openmanus_graph.testing.recorded import (
+from openmanus_graph.backends.persistence.bundles import load_bundle
+from openmanus_graph.testing.chat_models import (
     RecordedChatModel,
     RecordedPlanModel,
     RecordedReply,
     Recording,
     RecordingError,
+    ScriptedChatModel,
+    ScriptExhaustedError,
     load_conversations,
     load_recording,
     recording_of,
     save_recording,
 )
-from openmanus_graph.testing.replays import (
-    Replayed,
-    load_bundle,
-    replay,
-    tool_runtime,
-    tool_session,
-)
-from openmanus_graph.testing.scripted import ScriptedChatModel, ScriptExhaustedError
+from openmanus_graph.testing.replays import Replayed, replay, tool_runtime, tool_session
 
 __all__ = [
     "RecordedChatModel",

@@ -13,7 +13,7 @@ from openmanus_graph.conversation.outcome import ResponseFormat
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware

@@ -15,8 +15,8 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.context import Effect
 from openmanus_graph.state.interrupts import unknown_outcome_request
-from openmanus_graph.state.mcp_server import Effect
 from openmanus_graph.state.tool_traits import Observation, Reconcile
 from openmanus_graph.tool_calls.questions import Questions
 

@@ -23,8 +23,7 @@ from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.interrupts import Decision
-from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall
-from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall, Plans, no_plans
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.call_ledger import LedgerCall
 from openmanus_graph.tool_calls.questions import Questions

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
-from openmanus_graph.state.mcp_server import EffectName
+from openmanus_graph.state.context import EffectName
 from openmanus_graph.state.tool_traits import (
     FILE,
     Effects,

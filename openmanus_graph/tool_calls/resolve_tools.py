@@ -21,7 +21,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.policy import wrong_arguments
-from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.declaration import traits_of

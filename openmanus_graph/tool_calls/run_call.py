@@ -39,8 +39,13 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
-from openmanus_graph.state.manus import ManusState, PendingCall, add_usage, no_usage
-from openmanus_graph.state.plan import current_plan_step
+from openmanus_graph.state.manus import (
+    ManusState,
+    PendingCall,
+    add_usage,
+    current_plan_step,
+    no_usage,
+)
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext

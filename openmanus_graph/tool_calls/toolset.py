@@ -24,8 +24,8 @@ from openmanus_graph.runtime.middleware import added_messages
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.context import SERVER_TOOL_PREFIX
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of, with_idempotency_key

@@ -18,7 +18,7 @@ from openmanus_graph.backends.browser.action_specs import (
 )
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
-from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.context import Effect
 from openmanus_graph.state.tool_traits import InformationFlow, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 from openmanus_graph.tools.web_search import unasked_openings

@@ -13,7 +13,7 @@ from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_san
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.context import Effect
 from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
 

@@ -10,7 +10,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.plan import Plan, Plans, Step, StepStatus
+from openmanus_graph.state.manus import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 from openmanus_graph.tool_calls.resolve_tools import selected_alone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.threads import JournalTable
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S

@@ -180,7 +180,7 @@ async def test_a_call_that_has_run_is_not_asked_about_when_its_checkpoint_was_lo
 
 
 ANY_UNKNOWN = (
-    "pay was under way when the run was cut off, and nobody knows whether it took place. "
+    "pay was running when the run was cut off, so it is not known whether it took place. "
     "Approve to run it again, reject to leave it, or give its result."
 )
 

@@ -17,8 +17,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session_keeper import SessionKeeper
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.unquoted_text import without_mark
-from openmanus_graph.state.manus import no_usage
-from openmanus_graph.state.plan import no_plans
+from openmanus_graph.state.manus import no_plans, no_usage
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.toolset import Toolset
 from tests.support.graphs import calls, run_graph, scripted

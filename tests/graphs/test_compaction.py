@@ -19,7 +19,7 @@ from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.conversation.stuck import STOP_AT
 from openmanus_graph.model_calls.compaction import FULL_AT
 from openmanus_graph.testing import ScriptedChatModel
-from openmanus_graph.testing.scripted import ScriptedReply
+from openmanus_graph.testing.chat_models import ScriptedReply
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.long_run import FACT
 from tests.support.openai_script import Call, Reply

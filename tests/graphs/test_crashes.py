@@ -18,8 +18,8 @@ from openmanus_graph.backends.models.failures import ModelError, ReplyError
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.state.context import Effect
 from openmanus_graph.state.manus import ManusInput
-from openmanus_graph.state.mcp_server import Effect
 from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tools.ask_human import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted

@@ -19,12 +19,11 @@ from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.steering import SteeringMessages, open_steering
-from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.threads import JournalTable, Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import StorageError, UnavailableError

@@ -320,15 +320,15 @@ async def test_an_answer_of_the_past_finds_the_files_of_its_question() -> None:
 async def test_a_step_whose_snapshot_failed_is_named(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = iter(range(2))
+    taken, take_snapshot = iter(range(2)), take.take_snapshot
 
     def full(*args: Any) -> Any:
         if next(taken, None) is None:
             raise OSError(28, "No space left on device")
-        return take.take_snapshot(*args)
+        return take_snapshot(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(thread_snapshots, "take_snapshot", full)
+        patched.setattr(take, "take_snapshot", full)
         ran = await writer.run("a")
     assert (ran["answer"], writer.notices()) == (
         "done",

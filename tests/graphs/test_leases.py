@@ -20,7 +20,6 @@ from openmanus_graph.backends.persistence import leases
 from openmanus_graph.backends.persistence.backend import Database, LeaseLostError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.leases import (
     Holder,
     ThreadInUseError,
@@ -28,9 +27,9 @@ from openmanus_graph.backends.persistence.leases import (
     holder_of,
     take_lease,
 )
-from openmanus_graph.backends.persistence.ledger import CallPlace, EffectKey, Ledger
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.backends.persistence.steering import SteeringMessages
-from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.threads import JournalTable, Threads
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import hold_thread, is_running
@@ -46,7 +45,7 @@ pytestmark = pytest.mark.slow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 KEY = EffectKey("t", "b", "pay", "{}", 0)
-PLACE = CallPlace("t", "b", "", "m", "pay", "{}", 0)
+PLACE = ("b", "", "m", "pay", "{}", 0)
 LONG_S = 1000.0
 
 
@@ -178,11 +177,11 @@ async def test_a_worker_that_lost_its_thread_changes_no_row(
             lambda: saver.aput(stored, empty_checkpoint(), {"step": 2}, {}),
             lambda: saver.aput_writes(stored, [("a", 1)], "task"),
             lambda: saver.adelete_thread("t"),
-            lambda: ledger.first_at(PLACE, "m", "c"),
+            lambda: ledger.first_at("t", PLACE, "m", "c"),
             lambda: asyncio.to_thread(threads.delete, "t"),
             lambda: later(ours),
         ):
-            with pytest.raises(LeaseLostError, match="taken over by another worker"):
+            with pytest.raises(LeaseLostError, match="may have taken over thread"):
                 await write()
         assert rows_of(address_of(urls)) == before
         await Ledger(theirs).conclude(KEY, {}, {"text": "paid"})

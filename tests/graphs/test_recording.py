@@ -14,10 +14,7 @@ from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.persistence import database_thread
 from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.model_call_records import (
-    RecordedCall,
-    open_model_call_records,
-)
+from openmanus_graph.backends.persistence.recording import RecordedCall, open_model_call_records
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.model_calls.recorder import (

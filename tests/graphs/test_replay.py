@@ -25,8 +25,7 @@ from openmanus_graph.nodes import think, think_request
 from openmanus_graph.nodes.think_request import AgentStep
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.tool_runtime import call_runtime
-from openmanus_graph.state.context import PolicyRule
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer, PolicyRule
 from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 

@@ -291,7 +291,7 @@ async def test_without_a_checkpointer_nothing_is_read() -> None:
 
 @pytest.mark.parametrize(("thread", "text"), [("", "x"), ("t", " \n")])
 async def test_an_empty_remark_is_refused(thread: str, text: str) -> None:
-    with pytest.raises(ConfigError, match="neither may be empty"):
+    with pytest.raises(ConfigError, match="neither can be empty"):
         await tell(thread, text)
 
 

@@ -20,7 +20,7 @@ import jwt
 
 from openmanus_graph import MCPServer
 from openmanus_graph.backends.mcp.transports import MAX_LOGIN_ANSWER
-from openmanus_graph.state.mcp_server import OAuthClient
+from openmanus_graph.state.context import OAuthClient
 from tests.support.local_http import LocalServer, SilentHandler
 
 SECRET = "shop-secret-NeverToBeSeen"

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.tool import tool_call
 from typing_extensions import override
 
-from openmanus_graph.state.plan import shown_after
+from openmanus_graph.state.planning import shown_after
 from openmanus_graph.testing import ScriptedChatModel
 
 Reply = AIMessage | str | Exception

@@ -22,8 +22,7 @@ from openmanus_graph.backends.persistence.bundles import (
     save_bundle,
 )
 from openmanus_graph.backends.persistence.ledger import LedgerEntry
-from openmanus_graph.backends.persistence.model_call_records import RecordedCall
-from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.recording import RecordedCall, Recording
 from openmanus_graph.config.secret_values import REMOVED
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.replay import replay_bundle
@@ -91,7 +90,7 @@ def test_what_a_record_goes_on_from_is_in_it_without_keys_and_approvals(
     assert read.pending_writes == [("task", "messages", Overwrite(removed))]
     assert (read.parent_config, read.metadata) == (before, {"step": 3})
     checkpoint["channel_values"]["plans"] = {"p": object()}
-    with pytest.raises(ConfigError, match=r"what no bundle can hold \(object\)"):
+    with pytest.raises(ConfigError, match=r"a value that no bundle can hold \(object\)"):
         save_bundle(replace(record_of("a"), beginning=[place]), tmp_path / "run.zip")
 
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from openmanus_graph.state.plan import Plan, ShownPlan, Step, shown_after
+from openmanus_graph.state.manus import Plan, Step
+from openmanus_graph.state.planning import ShownPlan, shown_after
 
 
 def step(name: str, status: str = "not_started", **more: Any) -> Step:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.backend import VERSIONS, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import (
@@ -59,11 +60,8 @@ def test_a_later_version_keeps_the_rows(
     if each_database.is_local:
         database: Database = SqliteDatabase(each_database.file, later)
     else:
-        from openmanus_graph.backends.persistence import postgres
-
-        monkeypatch.setattr(postgres, "VERSIONS", later)
-        only_here = (*vars(postgres)["_ONLY_HERE"], ())
-        monkeypatch.setattr(postgres, "_ONLY_HERE", only_here)
+        monkeypatch.setattr(backend, "VERSIONS", later)
+        monkeypatch.setattr(backend, "SHARED_VERSIONS", (*backend.SHARED_VERSIONS, ()))
         database = backend_of(each_database)(each_database)
     assert database.run("SELECT title, pinned FROM titles") == [("the task", 0)]
     database.close()

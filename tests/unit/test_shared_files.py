@@ -18,12 +18,13 @@ import pytest
 from openmanus_graph import Context
 from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.threads import FileLocationsTable, Threads
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.snapshots import remote_objects, take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import NewObjects
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.shared_files import (
     ThreadFiles,
+    find_location,
     home_id,
     put_files_back,
     take_up_files,
@@ -213,7 +214,7 @@ def test_a_file_that_changes_while_it_is_put_is_named_and_put_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(take, "add_file", growing)
-        assert any("Half of log may be" in text for text in first.files.put_back())
+        assert any("Part of log may be" in text for text in first.files.put_back())
     first.files.put_back()
     second.take_up()
     assert second.has() == first.has()
@@ -296,10 +297,10 @@ def test_a_worker_that_lost_the_thread_changes_no_shared_file(
     take_lease(databases[1], "t", 1000.0, "run")
     second.take_up()
     before = {path: path.read_bytes() for path in objects_in(tmp_path)}
-    place = FileLocationsTable(databases[1]).find("t")
+    place = find_location(databases[1], "t")
     with pytest.raises(LeaseLostError):
         first.put(a="late")
-    assert FileLocationsTable(databases[1]).find("t") == place
+    assert find_location(databases[1], "t") == place
     assert {path: path.read_bytes() for path in before} == before
     second.take_up()
     assert second.has() == {"a": "1"}

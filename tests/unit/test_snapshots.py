@@ -286,9 +286,9 @@ def test_a_history_that_is_gone_is_missed(folder: Folder) -> None:
     gone = unified_diff(
         folder.store, changes_between(folder.store, first, folder.index.snapshot)[1]
     )
-    assert gone == "removed code/.git: a history of its own -> nothing\n"
+    assert gone == "removed code/.git: a repository -> nothing\n"
     done = folder.restore(first)
-    assert done.missing == {"code/.git": "no snapshot holds it (a history of its own)"}
+    assert done.missing == {"code/.git": "no snapshot holds it (a repository)"}
     assert done.written == ["code", "code/file"]
     folder.put("code/.git/HEAD", "new")
     folder.take()

@@ -8,9 +8,13 @@ from langchain_core.messages import HumanMessage
 
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.journal import JournalTable
-from openmanus_graph.backends.persistence.model_call_records import ModelCallRecords, NewCall
-from openmanus_graph.backends.persistence.threads import FileLocation, FileLocationsTable, Threads
+from openmanus_graph.backends.persistence.recording import ModelCallRecords, NewCall
+from openmanus_graph.backends.persistence.threads import JournalTable, Threads
+from openmanus_graph.backends.snapshots.shared_files import (
+    FileLocation,
+    find_location,
+    record_location,
+)
 from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
 
@@ -88,14 +92,14 @@ def test_threads_are_found_listed_and_deleted_with_all_their_rows(database: Data
 
 
 def test_file_locations_are_recorded_and_damage_is_named(database: Database) -> None:
-    table, location = FileLocationsTable(database), FileLocation("host", "home", "/work", 7)
-    assert table.find("t") is None
-    table.record("t", FileLocation("other", "home", "/work"))
-    table.record("t", location)
-    assert table.find("t") == location
+    location = FileLocation("host", "home", "/work", 7)
+    assert find_location(database, "t") is None
+    record_location(database, "t", FileLocation("other", "home", "/work"))
+    record_location(database, "t", location)
+    assert find_location(database, "t") == location
     database.run("UPDATE file_locations SET location = '{\"ho'")
     with pytest.raises(DamagedRowError, match="files of thread t"):
-        table.find("t")
+        find_location(database, "t")
 
 
 async def test_a_recorded_call_is_read_with_the_parts_that_it_shares(database: Database) -> None:

@@ -17,7 +17,7 @@ from mcp.client.auth.extensions.client_credentials import (
 from mcp.client.auth.utils import union_scopes
 
 from openmanus_graph.backends.mcp.oauth import LoginStore, Provider, choose_auth_method
-from openmanus_graph.state.mcp_server import MCPServer, OAuthClient
+from openmanus_graph.state.context import MCPServer, OAuthClient
 
 
 def client_credentials(server: MCPServer, store: LoginStore) -> Provider:

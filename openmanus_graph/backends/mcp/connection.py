@@ -38,7 +38,7 @@ from openmanus_graph.backends.mcp.transports import (
     stdio_streams,
 )
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 
 for _name in ("mcp", "client"):  # the SDK's loggers: a faulty server must not write on the terminal
     logging.getLogger(_name).addHandler(logging.NullHandler())

@@ -15,7 +15,7 @@ from openmanus_graph.backends.mcp.transports import Client, TooLongError
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.config.mcp import host_name
 from openmanus_graph.state.addresses import without_secrets
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 from openmanus_graph.state.validation import validation_problems
 
 _STATUS_HINTS = {

@@ -17,7 +17,7 @@ from mcp_types import JSONRPCResponse, PaginatedRequestParams, PaginatedResult
 from openmanus_graph.backends.mcp.schemas import ANYTHING, for_models, is_schema
 from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.mcp_server import Effect, MCPServer
+from openmanus_graph.state.context import Effect, MCPServer
 from openmanus_graph.state.tool_traits import Traits
 
 _Declared = TypeVar("_Declared")

@@ -16,7 +16,7 @@ from openmanus_graph.backends.mcp.failures import ServerError
 from openmanus_graph.backends.mcp.oauth import LoginStore, NewLogin, StoredLogin, configured_client
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 
 HOST, CALLBACK = "127.0.0.1", "/callback"
 REVOKE_S = 10.0

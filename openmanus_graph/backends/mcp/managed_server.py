@@ -31,7 +31,7 @@ from openmanus_graph.backends.mcp.listed_tools import (
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.process import EventLoopThread
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before each restart of a server that exited; after the last one it is given up."""

@@ -35,7 +35,7 @@ from pydantic import BaseModel
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.config.files import config_home, write_file
 from openmanus_graph.config.secret_values import MCP_LOGINS
-from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.context import MCPServer
 
 LOCK_POLL_S = 0.05
 

@@ -30,8 +30,8 @@ from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime
+from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.interrupts import question_request
-from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX, MCPServer
 from openmanus_graph.state.tool_traits import Observation
 
 PROGRESS_INTERVAL_S = 0.5

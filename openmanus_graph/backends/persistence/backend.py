@@ -6,10 +6,12 @@ understand, with `?` for each value.
 
 import asyncio
 import json
+import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, OnEnd, Write
 from openmanus_graph.errors import StorageError
@@ -26,14 +28,21 @@ class LeaseLostError(StorageError):
 
     def __init__(self, thread: str) -> None:
         super().__init__(
-            f"Thread {thread} may have been taken over by another worker, as this one had not been "
-            "heard of for too long: it was paused, or the database was out of reach. Nothing more "
-            "was written here."
+            f"Another worker may have taken over thread {thread}, because this one did not respond "
+            "for too long: it was paused, or could not reach the database. Nothing more was "
+            "written here."
         )
 
 
 class DamagedRowError(StorageError):
     """One row cannot be read. The text says which, and what to do."""
+
+
+class Transaction(Protocol):
+    """A transaction under way."""
+
+    def execute(self, statement: str, values: Sequence[Any], /) -> Any:
+        """Execute a statement with `?` for values."""
 
 
 class Database(ABC):
@@ -51,6 +60,8 @@ class Database(ABC):
 
     def __init__(self, writer: DatabaseThread) -> None:
         self._writer = writer
+        self._group = threading.local()
+        """`transaction` is that in which the current OS thread writes a group, while it does."""
         self.tokens: dict[str, int] = {}
         """The number of each lease that this process holds, even if it was lost, by thread."""
 
@@ -74,18 +85,12 @@ class Database(ABC):
         return rows
 
     def run_later(
-        self,
-        statement: str,
-        values: Sequence[Any],
-        on_end: OnEnd,
-        *,
-        worker_of: str | None = None,
+        self, statement: str, values: Sequence[Any], on_end: OnEnd, *, worker_of: str | None = None
     ) -> None:
         """Like `arun`, right before the next write (perhaps a checkpoint) or in some milliseconds.
 
-        Args:
-            on_end: Gets the rows or the error before the caller of the next write continues. It
-                must not raise.
+        `on_end` gets the rows or the error before the caller of the next write continues. It must
+        not raise.
         """
         self._writer.write_later(self._write_of(statement, values, worker_of), on_end)
 
@@ -95,14 +100,13 @@ class Database(ABC):
         return self._writer.write(write)
 
     def write_later(self, execute: Callable[[], Any], worker_of: str, on_end: OnEnd) -> None:
-        """Like `write`, right before the next write or in a few milliseconds.
-
-        Args:
-            execute: Writes, and returns what is called once that is committed.
-            on_end: As for `run_later`.
-        """
+        """Like `write`, later. `execute` returns what is called after the commit."""
         write = Write(execute, self._commit, worker_of, self._holds_checkpoints)
         self._writer.write_later(write, on_end)
+
+    @abstractmethod
+    def writing(self, worker_of: str | None) -> AbstractContextManager[Transaction]:
+        """Begin a transaction, or use the one of the group that this job is written with."""
 
     @abstractmethod
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write: ...
@@ -110,6 +114,20 @@ class Database(ABC):
     @abstractmethod
     def _commit(self, writes: Sequence[Write]) -> list[Any]:
         """Execute writes in one transaction and return their answers."""
+
+    def _commit_group(
+        self, writes: Sequence[Write], transaction: AbstractContextManager[Any]
+    ) -> list[Any]:
+        """Execute writes in a transaction, which `writing` gives them, and return their answers."""
+        with transaction as self._group.transaction:
+            try:
+                answers = [write.execute() for write in writes]
+            finally:
+                self._group.transaction = None
+        return [answer() for answer in answers]
+
+    def _group_transaction(self) -> Any:
+        return getattr(self._group, "transaction", None)
 
     @abstractmethod
     async def off_loop(self, job: Callable[[], T]) -> T:
@@ -119,9 +137,8 @@ class Database(ABC):
     def with_store(self, job: "Callable[[BaseStore], T]", *, alone: bool = False) -> T:
         """Run a job on LangGraph's long-term store, whose tables are made on first use.
 
-        Args:
-            job: It may run again if a connection was lost.
-            alone: No other thread or process runs such a job at the same time.
+        The job may run again if a connection was lost. With `alone`, no other thread or process
+        runs such a job at the same time.
         """
 
     @abstractmethod
@@ -166,8 +183,8 @@ def crc32(*columns: Any) -> int:
 Versions = Sequence[Sequence[str]]
 """For each version of the tables, the statements that make them from the version before.
 
-In braces stand the types that backends write differently: `{number}`, `{numbered}` (a key that
-counts up), `{time}`, `{bytes}`, `{rowid}` and `{by_key}` (rows are stored by their key).
+Backends write some types differently: `{number}`, `{numbered}` (a key that counts up), `{time}`,
+`{bytes}`, `{rowid}` and `{by_key}` (rows are stored by their key).
 A released version is never changed: a new one is added at the end.
 """
 VERSIONS: Versions = (
@@ -241,15 +258,36 @@ VERSIONS: Versions = (
 )
 
 
-def check_version(database: str, found: int, known: int, *, has_tables: bool) -> None:
-    """Raise StorageError if the tables of a database are of a later version, or of none.
+SHARED_VERSIONS: Versions = (
+    (
+        "CREATE INDEX threads_rowid ON threads (rowid)",
+        "CREATE INDEX ledger_thread ON ledger (thread)",
+        "CREATE INDEX questions_thread ON questions (thread)",
+        "CREATE SEQUENCE lease_tokens",
+        """
+        CREATE TABLE leases (
+            thread TEXT PRIMARY KEY, token BIGINT NOT NULL, holder TEXT NOT NULL,
+            expires TIMESTAMPTZ NOT NULL
+        )
+        """,
+        # A worker that takes over the lease waits until the transaction that called this has ended.
+        """
+        CREATE FUNCTION require_lease(wanted_thread TEXT, wanted_token BIGINT) RETURNS void
+        LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM FROM leases
+            WHERE leases.thread = wanted_thread AND leases.token = wanted_token FOR SHARE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'the lease of the thread was lost' USING ERRCODE = 'OML01';
+            END IF;
+        END $$
+        """,
+    ),
+)
+"""The further tables of a database that several machines share."""
 
-    Args:
-        database: Its name, for the message.
-        found: The version that is noted in it, 0 for none.
-        known: The newest version that this code reads.
-        has_tables: Whether it holds tables.
-    """
+
+def check_version(database: str, found: int, known: int, *, has_tables: bool) -> None:
+    """Raise StorageError if a database has tables of a later version, or of none (0)."""
     if not 0 <= found <= known:
         raise StorageError(
             f"{database} was written by a later version of openmanus-graph (its tables have version"
@@ -259,5 +297,5 @@ def check_version(database: str, found: int, known: int, *, has_tables: bool) ->
     if not found and known and has_tables:
         raise StorageError(
             f"{database} was written by a version of openmanus-graph before the first release, "
-            "which this version cannot read. Move it away to start afresh."
+            "which this version cannot read. Move it away to start with an empty one."
         )

@@ -26,8 +26,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Command, Overwrite, Send
 
 from openmanus_graph.backends.persistence.ledger import LedgerEntry, Stage
-from openmanus_graph.backends.persistence.model_call_records import RecordedCall
-from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.recording import RecordedCall, Recording
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import write_own_file
@@ -63,6 +62,8 @@ _MAX_BYTES = 256 << 20
 """Limit for a bundle, decompressed."""
 _MAX_VALUES = 2_000_000
 """Limit for a file of a bundle: an empty list takes three bytes there, and over 60 in memory."""
+_WRAPPERS: Mapping[str, type[Any]] = {"overwrite": Overwrite, "snapshot": DeltaSnapshot}
+"""What LangGraph puts around a value of the state."""
 _MOST_ID_CHARS = 200
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"')
 
@@ -73,9 +74,20 @@ def save_bundle(record: Recording, path: Path) -> None:
     ConfigError: its beginning or the file cannot be written.
     """
     secrets = known_secrets(record.options.get("config"))
+
+    def clean(text: str) -> str:
+        """Return JSON without secrets, and with half characters, which no file holds, escaped."""
+        return secrets.remove_from(text).encode("utf-8", "backslashreplace").decode()
+
+    rows: dict[str, list[Any]] = {
+        _BEGINNING: list(map(_checkpoint_to_json, record.beginning)),
+        _CALLS: list(_new_parts(record)),
+        _FACTS: list(record.facts),
+        _OUTCOMES: [(digest, asdict(entry)) for digest, entry in record.outcomes.items()],
+    }
     lines = {
-        name: [_storable(secrets.remove_from(line)) for line in made]
-        for name, made in _lines(record).items()
+        name: [clean(json.dumps(one, ensure_ascii=False, default=str)) for one in made]
+        for name, made in rows.items()
     }
     about = {
         "format": FORMAT,
@@ -87,7 +99,7 @@ def save_bundle(record: Recording, path: Path) -> None:
         "inputs": [_input_to_json(given) for given in record.inputs],
         "lines": {name: [digest_of(line) for line in made] for name, made in lines.items()},
     }
-    manifest = _storable(secrets.remove_from(json.dumps(about, ensure_ascii=False, indent=1)))
+    manifest = clean(json.dumps(about, ensure_ascii=False, indent=1))
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_MANIFEST, f"{manifest}\n{digest_of(manifest)}\n")
@@ -152,19 +164,6 @@ def _id(given: Any) -> str:
     return given
 
 
-def _lines(record: Recording) -> dict[str, list[str]]:
-    made: dict[str, list[Any]] = {
-        _BEGINNING: list(map(_checkpoint_to_json, record.beginning)),
-        _CALLS: list(_new_parts(record)),
-        _FACTS: list(record.facts),
-        _OUTCOMES: [(digest, asdict(entry)) for digest, entry in record.outcomes.items()],
-    }
-    return {
-        name: [json.dumps(one, ensure_ascii=False, default=str) for one in rows]
-        for name, rows in made.items()
-    }
-
-
 def _new_parts(record: Recording) -> Iterator[dict[str, Any]]:
     """Yield the calls, each with the parts that differ from its caller's previous call."""
     before: dict[str, RecordedCall] = {}
@@ -190,7 +189,6 @@ def _calls(rows: list[Any]) -> Iterator[RecordedCall]:
 
 
 def _part(given: Any) -> dict[str, Any]:
-    """Return a part of a request if it is a valid one."""
     if not (isinstance(given, dict) and isinstance(given.get("role"), str)):
         raise ValueError("a part of a request has no role")
     return cast("dict[str, Any]", given)
@@ -238,7 +236,8 @@ def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
     try:
         with archive.open(name) as member:
             content = member.read(_MAX_BYTES).decode()
-        if _has_too_many(content):
+        # Counted before any is built; texts may hold the same characters.
+        if _values_in(content) > _MAX_VALUES and _values_in(_TEXTS.sub("", content)) > _MAX_VALUES:
             raise ConfigError(
                 f"{path} is refused: {name} in it holds more than {_MAX_VALUES:,} values."
             )
@@ -247,18 +246,8 @@ def _read(path: Path, archive: zipfile.ZipFile, name: str) -> str:
         raise _altered(path, name) from error
 
 
-def _has_too_many(content: str) -> bool:
-    """Return True if JSON holds too many values, before any is built."""
-
-    def found(text: str) -> int:
-        return sum(map(text.count, ",[{\n"))
-
-    return found(content) > _MAX_VALUES and found(_TEXTS.sub("", content)) > _MAX_VALUES
-
-
-def _storable(line: str) -> str:
-    """Return JSON with half characters, which no file can hold, escaped."""
-    return line.encode("utf-8", "backslashreplace").decode()
+def _values_in(content: str) -> int:
+    return sum(map(content.count, ",[{\n"))
 
 
 def _altered(path: Path, where: str) -> ConfigError:
@@ -273,7 +262,6 @@ def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(line: str) -> str:
-    """Return the digest of a line, by which damage is found."""
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -332,20 +320,19 @@ def _to_json(value: Any) -> Any:
         return value
     if isinstance(value, BaseMessage):
         return {"message": message_to_dict(value)}
-    if isinstance(value, Overwrite):
-        return {"overwrite": _to_json(value.value)}
     if isinstance(value, Send):
         return {"send": [value.node, _to_json(value.arg)]}
-    if isinstance(value, DeltaSnapshot):
-        return {"snapshot": _to_json(value.value)}
+    for kind, wrapper in _WRAPPERS.items():
+        if isinstance(value, wrapper):
+            return {kind: _to_json(value.value)}
     if isinstance(value, dict):
         values = cast("dict[str, Any]", value)
         return {"object": {str(key): _to_json(one) for key, one in values.items()}}
     if isinstance(value, list | tuple):
         return [_to_json(one) for one in cast("Sequence[Any]", value)]
     raise ConfigError(
-        f"The run went back, or began as a fork, and its state of then holds "
-        f"what no bundle can hold ({type(value).__name__}). Replay the thread where it ran."
+        "The run went back, or began as a fork, and its state at that point holds a value that no "
+        f"bundle can hold ({type(value).__name__}). Replay the thread where it ran."
     )
 
 
@@ -361,8 +348,6 @@ def _from_json(value: Any) -> Any:
         return Send(inner[0], _from_json(inner[1]))
     if kind == "object":
         return {key: _from_json(one) for key, one in inner.items()}
-    if kind == "overwrite":
-        return Overwrite(_from_json(inner))
-    if kind == "snapshot":
-        return DeltaSnapshot(_from_json(inner))
+    if kind in _WRAPPERS:
+        return _WRAPPERS[kind](_from_json(inner))
     raise ConfigError(f"The bundle is refused: its state holds {kind!r}, which is not known.")

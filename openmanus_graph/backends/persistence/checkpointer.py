@@ -3,17 +3,10 @@
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -28,12 +21,23 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.base import id as uuid6_module
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.backend import Database
+from openmanus_graph.backends.persistence.backend import Database, Transaction
 from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
 
 COPIED_FROM = "copied_from"
 """In the metadata of copied checkpoints: the thread that they were copied from."""
+_ON_LINE = """
+    AND checkpoint_ns = '' AND checkpoint_id IN (
+        WITH RECURSIVE line(id) AS (
+            SELECT ? UNION SELECT parent_checkpoint_id FROM checkpoints, line
+            WHERE thread_id = ? AND checkpoint_ns = '' AND checkpoint_id = line.id
+            AND parent_checkpoint_id IS NOT NULL
+        )
+        SELECT id FROM line
+    )
+"""
+"""Selects a checkpoint of a thread, and those before it."""
 T = TypeVar("T")
 
 
@@ -72,6 +76,14 @@ class Checkpointer(BaseCheckpointSaver[str]):
     stored at once.
     """
 
+    columns: ClassVar[Mapping[str, str]]
+    """LangGraph's tables, and their columns in addition to `thread_id`."""
+    writes_table: ClassVar[str]
+    noted: ClassVar[str]
+    """The metadata of a copied checkpoint, with `COPIED_FROM`, as an expression."""
+    run_id: ClassVar[str]
+    """The id of the run in the metadata, as an expression."""
+
     def __init__(self, database: Database, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.database = database
@@ -102,13 +114,60 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def close(self) -> None:
         """Close what only the saver has opened. Blocks."""
 
-    @abstractmethod
-    def namespaces(self, thread: str) -> list[str]:
-        """Return the namespaces of a thread's checkpoints. Blocks."""
-
-    @abstractmethod
     def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
         """Copy a checkpoint and those before it to a new thread, all or nothing. Blocks."""
+        line = (checkpoint, thread)
+        with self.database.writing(None) as transaction:
+            copy = partial(self._copy, transaction, thread=thread, new=new)
+            copy("checkpoints", _ON_LINE, line)
+            # Effects after the last point are not copied: they are to be executed again.
+            copy(self.writes_table, f"{_ON_LINE} AND checkpoint_id != ?", (*line, checkpoint))
+            self._copy_values(transaction, thread, new)
+
+    def _copy_values(self, transaction: Transaction, thread: str, new: str) -> None:
+        """Copy values of copied checkpoints that are in a table of their own."""
+
+    @override
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        with self.database.writing(None) as transaction:
+            for table in self.columns:
+                self._copy(transaction, table, thread=source_thread_id, new=target_thread_id)
+
+    def _copy(
+        self,
+        transaction: Transaction,
+        table: str,
+        which: str = "",
+        values: Sequence[str] = (),
+        *,
+        thread: str,
+        new: str,
+    ) -> None:
+        """Copy rows of a table to a new thread, if they are not there."""
+        columns = self.columns[table]
+        transaction.execute(
+            f"INSERT INTO {table} (thread_id, {columns})"
+            f" SELECT ?, {columns.replace('metadata', self.noted)} FROM {table}"
+            f" WHERE thread_id = ? {which} ON CONFLICT DO NOTHING",
+            (new, thread, *values),
+        )
+
+    @override
+    def delete_thread(self, thread_id: str) -> None:
+        with self.database.writing(thread_id) as transaction:
+            for table in self.columns:
+                transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (str(thread_id),))
+
+    @override
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        marks = ", ".join("?" * len(run_ids)) or "NULL"
+        which = (
+            "(thread_id, checkpoint_ns, checkpoint_id) IN (SELECT thread_id, checkpoint_ns,"
+            f" checkpoint_id FROM checkpoints WHERE {self.run_id} IN ({marks}))"
+        )
+        with self.database.writing(None) as transaction:
+            for table in (self.writes_table, "checkpoints"):
+                transaction.execute(f"DELETE FROM {table} WHERE {which}", run_ids)
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -134,9 +193,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
 
     async def anamespaces(self, thread: str) -> list[str]:
         """Return the namespaces of a thread's checkpoints: of its graph, and of graphs inside."""
-        return await self._read(
-            partial(self.namespaces, thread), {"configurable": {"thread_id": thread}}
+        query = "SELECT DISTINCT checkpoint_ns FROM checkpoints WHERE thread_id = ?"
+        rows = await self._read(
+            partial(self.database.run, query, (thread,)), {"configurable": {"thread_id": thread}}
         )
+        return [row[0] for row in rows]
 
     @override
     async def aget_delta_channel_history(
@@ -220,7 +281,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
             self._note_stored(thread, before)  # the caller of the job gets the error
             for written in before:
                 alone = _TaskWrites(written.put)
-                self.database.write_later(alone.store_alone, thread, _ignore)
+                # Its error was raised already.
+                self.database.write_later(alone.store_alone, thread, lambda _, __: None)
             raise
 
     async def _store(self, thread: str, job: Callable[[], T]) -> T:
@@ -252,7 +314,6 @@ class Checkpointer(BaseCheckpointSaver[str]):
             self._task_writes.pop(thread, None)
 
     async def acopy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        """Copy a checkpoint of a thread, and those before it, to a new thread."""
         await self._store_writes_of([thread])
         await self.database.off_loop(partial(self.copy_line, thread, checkpoint, new))
 
@@ -296,10 +357,6 @@ def _continue_after(checkpoint_id: str) -> None:
 
 def _nothing() -> None:
     """Write nothing else."""
-
-
-def _ignore(_: None, __: BaseException | None) -> None:
-    """Do nothing: the error was raised before."""
 
 
 def thread_of(config: RunnableConfig) -> str:

@@ -19,11 +19,7 @@ from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.database import backend_of
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
-from openmanus_graph.runtime.checkpoint_lineage import (
-    SNAPSHOT_KEY,
-    id_of,
-    snapshot_written_after,
-)
+from openmanus_graph.runtime.checkpoint_lineage import SNAPSHOT_KEY, id_of, snapshot_written_after
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
 
@@ -46,12 +42,7 @@ def checkpointer_class(url: DatabaseUrl) -> type[Checkpointer]:
 
 
 def open_checkpointer(url: DatabaseUrl) -> contextlib.AbstractAsyncContextManager[Checkpointer]:
-    """Open the checkpoints of a database.
-
-    Raises:
-        ConfigError: As for `backend_of`.
-        StorageError: It cannot be reached, is damaged, or is of a later version.
-    """
+    """Open the checkpoints of a database. ConfigError, StorageError: as for `open_database`."""
     return checkpointer_class(url).opened(url)
 
 
@@ -181,7 +172,9 @@ async def read_embedded_agents(saver: Checkpointer, thread: str) -> EmbeddedAgen
         if found is None or found.checkpoint["id"] < began:
             continue
         values = found.checkpoint["channel_values"]
-        if "usage" in values and not any(_contains(outer, namespace) for outer in states):
+        # A graph inside another one is counted there; `|1` is a sibling.
+        inside = (re.match(rf"{re.escape(one)}\|(?!\d+(\||$))", namespace) for one in states)
+        if "usage" in values and not any(inside):
             states[namespace] = (found.checkpoint["id"], values)
     by_age = sorted(states.items(), key=lambda item: item[1][0])
     # By the place in the user's graph, whichever of its runs it was.
@@ -190,8 +183,3 @@ async def read_embedded_agents(saver: Checkpointer, thread: str) -> EmbeddedAgen
     unfinished = [values for values in ended if values["status"] != "finished"]
     usage = reduce(add_usage, (values["usage"] for _, values in states.values()), no_usage())
     return EmbeddedAgents(usage, unfinished[-1] if unfinished else None)
-
-
-def _contains(outer: str, namespace: str) -> bool:
-    """Return True if a graph runs inside another one, which counts its usage; `|1` is a sibling."""
-    return re.match(rf"{re.escape(outer)}\|(?!\d+(\||$))", namespace) is not None

@@ -20,9 +20,8 @@ _opening = threading.Lock()
 def open_database(url: DatabaseUrl) -> Database:
     """Return this process's connections to a database with up-to-date tables. Blocks.
 
-    Raises:
-        ConfigError: As for `backend_of`.
-        StorageError: It cannot be reached, is damaged, or is of another version.
+    ConfigError: as for `backend_of`. StorageError: the database cannot be reached, is damaged, or
+    is of another version.
     """
     return _opened(url, lambda: backend_of(url)(url))
 

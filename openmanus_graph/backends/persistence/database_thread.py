@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from openmanus_graph.errors import UnavailableError
 
@@ -29,7 +29,6 @@ LATER_S = 0.005
 """How long a write without a waiting caller is kept until the next job."""
 P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C")
 OnEnd = Callable[[Any, BaseException | None], None]
 """Gets the answer, or the error."""
 
@@ -75,24 +74,6 @@ _Answer = tuple[asyncio.AbstractEventLoop, OnEnd]
 _Job = tuple[_Work, _Answer]
 _WriteJob = tuple[Write, _Answer]
 _Done = tuple[_Answer, Any, BaseException | None]
-
-
-class GroupConnection(threading.local, Generic[C]):
-    """The connection on which the current OS thread writes a group, while it does."""
-
-    current: C | None = None
-
-    def commit(
-        self, writes: Sequence[Write], transaction: contextlib.AbstractContextManager[C]
-    ) -> list[Any]:
-        """Execute writes, which use `current`, in one transaction and return their answers."""
-        with transaction as shared:
-            self.current = shared
-            try:
-                answers = [write.execute() for write in writes]
-            finally:
-                self.current = None
-        return [answer() for answer in answers]
 
 
 class DatabaseThread:
@@ -215,7 +196,10 @@ class DatabaseThread:
 
     def _work(self) -> None:
         while True:
-            taken = [self._jobs.get(), *self._waiting()]
+            taken = [self._jobs.get()]
+            with contextlib.suppress(Empty):
+                for _ in range(GROUP):
+                    taken.append(self._jobs.get_nowait())
             jobs = [job for piece in taken if isinstance(piece, list) for job in piece]
             for answers in _done(jobs):
                 _deliver(answers)
@@ -224,12 +208,6 @@ class DatabaseThread:
                     one.set()
             if None in taken:
                 return
-
-    def _waiting(self) -> Iterator[list[_Job] | threading.Event | None]:
-        """Yield the pieces that are there already."""
-        with contextlib.suppress(Empty):
-            for _ in range(GROUP):
-                yield self._jobs.get_nowait()
 
 
 def _done(jobs: Sequence[_Job]) -> Iterator[list[_Done]]:
@@ -282,17 +260,17 @@ def _outcome(work: Callable[[], Any], answer: _Answer) -> _Done:
 
 def _deliver(done: Iterable[_Done]) -> None:
     """Give answers to those who wait, all of an event loop at once."""
+
+    def call_all(answers: list[_Done]) -> None:
+        for (_, on_end), result, error in answers:
+            on_end(result, error)
+
     by_loop: dict[asyncio.AbstractEventLoop, list[_Done]] = {}
     for one in done:
         by_loop.setdefault(one[0][0], []).append(one)
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the caller's event loop has ended
-            loop.call_soon_threadsafe(_call_all, answers)
-
-
-def _call_all(answers: list[_Done]) -> None:
-    for (_, on_end), result, error in answers:
-        on_end(result, error)
+            loop.call_soon_threadsafe(call_all, answers)
 
 
 def _set_future(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

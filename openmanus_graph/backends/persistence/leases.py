@@ -67,8 +67,6 @@ _HOLDER = """
 
 @dataclass(frozen=True)
 class Holder:
-    """The worker that has a lease."""
-
     name: str
     """Host, process and what distinguishes it from others with that number."""
     left_s: float
@@ -125,8 +123,6 @@ _locks: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictiona
 
 
 class ThreadInUseError(StorageError):
-    """Another worker has the thread."""
-
     def __init__(self, thread: str, holder: Holder) -> None:
         super().__init__(
             f"Thread {thread} is in use by {holder.description}. Wait for it, or stop it first; if "
@@ -206,7 +202,6 @@ def _take(database: Database, thread: str, lease_s: float) -> _Lease:
 
 
 def _renew(lease: _Lease) -> None:
-    """Renew a lease until it is given back or lost."""
     while not lease.over.wait(lease.lease_s / RENEWALS):
         asked = time.monotonic()
         try:

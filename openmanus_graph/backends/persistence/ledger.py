@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -23,7 +23,6 @@ _PLACE = (
     "thread = ? AND branch = ? AND namespace = ? AND parent = ? AND tool = ? AND args = ?"
     " AND position = ?"
 )
-_FIND = "SELECT args, stage, outcome, checksum, attempts FROM ledger WHERE effect = ?"
 _INTEND = (
     "INSERT INTO ledger"
     " (effect, thread, branch, tool, args, occurrence, call_id, attempts, stage, checksum)"
@@ -31,6 +30,10 @@ _INTEND = (
 )
 log = logging.getLogger(__name__)
 Stage = Literal["intent", "task", "waiting", "done"]
+CallPlace = tuple[str, str, str, str, str, int]
+"""Where in a conversation a call was made: the branch, the graph's namespace, the id of the message
+that the model had answered, the tool, the digest of the arguments, and the position among the calls
+of the reply with both."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +59,7 @@ class EffectKey:
 
 
 @dataclass(frozen=True)
-class CallPlace:
-    """Where in a conversation a call was made."""
-
-    thread: str
-    branch: str
-    namespace: str
-    """Of the graph, in its checkpoints."""
-    parent: str
-    """Id of the message that the model had answered."""
-    tool: str
-    args: str
-    """Digest of the arguments."""
-    position: int
-    """Among the calls of the reply with this tool and these arguments."""
-
-
-@dataclass(frozen=True)
 class LedgerEntry:
-    """What the ledger knows of an effect."""
-
     stage: Stage
     outcome: dict[str, Any] | None
     args: dict[str, Any]
@@ -110,11 +94,12 @@ class Ledger:
         }
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """Return the recorded effect.
-
-        A damaged row still shows that the call was started; its outcome counts as unknown.
-        """
-        return self._entry(key, await self._run(_FIND, (key.digest,)))
+        """Return the recorded effect. The outcome in a damaged row counts as unknown."""
+        rows = await self._run(
+            "SELECT args, stage, outcome, checksum, attempts FROM ledger WHERE effect = ?",
+            (key.digest,),
+        )
+        return _entry(key, rows[0]) if rows else None
 
     async def begin(
         self, key: EffectKey, args: Mapping[str, Any], call_id: str
@@ -175,35 +160,19 @@ class Ledger:
         """Record that another server runs the call as a task with this id."""
         await self._update(key, args, "task", json.dumps(task_id))
 
-    async def first_at(self, place: CallPlace, message: str, call_id: str) -> tuple[str, str]:
+    async def first_at(
+        self, thread: str, place: CallPlace, message: str, call_id: str
+    ) -> tuple[str, str]:
         """Return the ids of reply and call that were the first at a place, or record these."""
-        values = astuple(place)
+        values = (thread, *place)
         await self._run(
             "INSERT INTO first_sights (thread, branch, namespace, parent, tool, args, position,"
             " message, call_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (*values, message, call_id),
-            worker_of=place.thread,
+            worker_of=thread,
         )
         rows = await self._run(f"SELECT message, call_id FROM first_sights WHERE {_PLACE}", values)
         return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
-
-    def _entry(self, key: EffectKey, rows: Sequence[Row]) -> LedgerEntry | None:
-        for args, stage, outcome, checksum, attempts in rows:
-            try:
-                if checksum != crc32(args, stage, outcome) or stage not in get_args(Stage):
-                    raise StorageError("it is not as it was written")
-                known = read_json(outcome) if outcome else None
-                if stage == "task":
-                    return LedgerEntry(stage, None, read_json(args), attempts, str(known))
-                return LedgerEntry(stage, known, read_json(args), attempts)
-            except StorageError as error:
-                log.warning(
-                    "The ledger's row of a call of %s in thread %s is damaged (%s). The outcome of "
-                    "the call counts as unknown.", key.tool, key.thread, error,
-                )  # fmt: skip
-                started = attempts if isinstance(attempts, int) else 1
-                return LedgerEntry("intent", None, read_json(key.args), started)
-        return None
 
     async def _update(
         self, key: EffectKey, args: Mapping[str, Any], stage: Stage, outcome: str | None
@@ -217,8 +186,25 @@ class Ledger:
         )
 
 
+def _entry(key: EffectKey, row: Row) -> LedgerEntry:
+    args, stage, outcome, checksum, attempts = row
+    try:
+        if checksum != crc32(args, stage, outcome) or stage not in get_args(Stage):
+            raise StorageError("it is not as it was written")
+        known = read_json(outcome) if outcome else None
+        if stage == "task":
+            return LedgerEntry(stage, None, read_json(args), attempts, str(known))
+        return LedgerEntry(stage, known, read_json(args), attempts)
+    except StorageError as error:
+        log.warning(
+            "The ledger's row of a call of %s in thread %s is damaged (%s). The outcome of "
+            "the call counts as unknown.", key.tool, key.thread, error,
+        )  # fmt: skip
+        started = attempts if isinstance(attempts, int) else 1
+        return LedgerEntry("intent", None, read_json(key.args), started)
+
+
 def _intent(key: EffectKey, args: Mapping[str, Any], call_id: str) -> Sequence[Any]:
-    """Return the values of `_INTEND`."""
     written, checksum = canonical_args(args), crc32(canonical_args(args), "intent", None)
     place = (key.digest, key.thread, key.branch, key.tool)
     return (*place, written, key.occurrence, call_id, checksum)

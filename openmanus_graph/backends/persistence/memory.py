@@ -2,7 +2,7 @@
 
 A note has a path under `/memories`. Notes under `/memories/user` belong to the person and are seen
 in every project of the database; all others belong to the project. Changes are made one at a time,
-so that of several processes none loses another one's change.
+so that processes do not overwrite each other's changes.
 """
 
 import asyncio
@@ -66,8 +66,6 @@ _NAME = re.compile(r"\w[\w .,@+()-]*")
 
 @dataclass(frozen=True)
 class Note:
-    """One note."""
-
     path: str
     text: str
     untrusted: bool
@@ -110,16 +108,13 @@ class Memory:
         return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
 
     def find(self, path: str) -> Note | None:
-        """Return a note; None if there is none."""
         return self._get(self._store.batch, note_path(path))
 
     def create(self, path: str, text: str, *, untrusted: bool, key: str = "") -> Note:
-        """Add a note.
+        """Add a note at a path where there is none.
 
-        Args:
-            path: There must be no note yet.
-            untrusted: Whether untrusted content was read before it was written.
-            key: Of the call. A call that is repeated after a crash finds its own note.
+        `untrusted`: untrusted content was read before. `key`: of the call. A call that is repeated
+        after a crash finds its own note.
         """
         path = _path_of_note(path)
 
@@ -145,11 +140,9 @@ class Memory:
     ) -> Note:
         """Change a note's text.
 
-        Args:
-            change: Returns the new text for the present one. It may be called twice.
-            untrusted: As for `create`; None: no untrusted content was read. An untrusted note stays
-                untrusted.
-            key: As for `create`.
+        `change` returns the new text for the present one, and may be called twice. `untrusted` and
+        `key` are as for `create`; None: no untrusted content was read. An untrusted note stays
+        untrusted.
         """
         path = _path_of_note(path)
 
@@ -198,7 +191,6 @@ class Memory:
         self._store.exclusively(job)
 
     def delete(self, path: str) -> None:
-        """Delete a note."""
         path = _path_of_note(path)
 
         def job(batch: Batch) -> None:
@@ -222,7 +214,7 @@ class Memory:
         note = self._get(batch, path)
         if note is None:
             raise TrustedToolError(
-                f"There is no note {path}. View {ROOT} to see which there are; create makes one."
+                f"There is no note {path}. View {ROOT} to see the notes; create makes one."
             )
         return note
 

@@ -18,19 +18,9 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.checkpointer import (
-    COPIED_FROM,
-    Checkpointer,
-    thread_of,
-)
+from openmanus_graph.backends.persistence import postgres
+from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM, Checkpointer, thread_of
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.postgres import (
-    Connection,
-    PostgresDatabase,
-    Transaction,
-    finds,
-    making_tables,
-)
 from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -47,34 +37,18 @@ def _of_lists(statement: str) -> str:
     return statement.replace(f"VALUES ({row})", f"SELECT * FROM unnest({lists})")
 
 
-_COPIED_COLUMNS = {
-    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
-    "checkpoint_blobs": "checkpoint_ns, channel, version, type, blob",
-    "checkpoint_writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type,"
-    " blob",
-}
-"""LangGraph's tables, and their columns in addition to `thread_id`."""
-_LINE = """
-    WITH RECURSIVE line(id) AS (
-        SELECT %(at)s UNION SELECT parent_checkpoint_id FROM checkpoints, line
-        WHERE thread_id = %(old)s AND checkpoint_ns = '' AND checkpoint_id = line.id
-        AND parent_checkpoint_id IS NOT NULL
-    )
-"""
-_ON_LINE = "thread_id = %(old)s AND checkpoint_ns = '' AND checkpoint_id IN (SELECT id FROM line)"
-_BLOBS_OF_COPY = """
-    thread_id = %(old)s AND checkpoint_ns = '' AND (channel, version) IN (
+_OF_COPY = """
+    AND checkpoint_ns = '' AND (channel, version) IN (
         SELECT key, value FROM checkpoints AS copies,
         jsonb_each_text(copies.checkpoint -> 'channel_versions')
-        WHERE copies.thread_id = %(new)s AND copies.checkpoint_ns = ''
+        WHERE copies.thread_id = ? AND copies.checkpoint_ns = ''
     )
 """
 
 
-def _migrate_checkpoints(connection: Connection, database: str) -> None:
-    """Bring LangGraph's tables up to date."""
+def _migrate_checkpoints(connection: postgres.Connection, database: str) -> None:
     newest, found = len(PostgresSaver.MIGRATIONS) - 1, None
-    if not finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
+    if not postgres.finds(connection, "to_regclass('checkpoint_migrations') IS NULL"):
         ((found,),) = connection.execute("SELECT max(v) FROM checkpoint_migrations").fetchall()
     if found is not None and found > newest:
         raise StorageError(
@@ -83,20 +57,30 @@ def _migrate_checkpoints(connection: Connection, database: str) -> None:
             "langgraph-checkpoint-postgres"
         )
     if found != newest:
-        with making_tables(connection, database):
+        with postgres.making_tables(connection, database):
             PostgresSaver(connection).setup()  # type: ignore[arg-type]  # its cursors make dicts
 
 
 class LeanPostgresSaver(Checkpointer, PostgresSaver):
     """LangGraph's saver on the connections of our database, several at once."""
 
-    database: PostgresDatabase
+    columns = {
+        "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,"
+        " metadata",
+        "checkpoint_blobs": "checkpoint_ns, channel, version, type, blob",
+        "checkpoint_writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type,"
+        " blob",
+    }
+    writes_table = "checkpoint_writes"
+    noted = f"metadata || jsonb_build_object('{COPIED_FROM}', thread_id)"
+    run_id = "metadata ->> 'run_id'"
+    database: postgres.PostgresDatabase
     UPSERT_CHECKPOINT_BLOBS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_BLOBS_SQL)
     UPSERT_CHECKPOINTS_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINTS_SQL)
     UPSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL)
     INSERT_CHECKPOINT_WRITES_SQL = _of_lists(PostgresSaver.INSERT_CHECKPOINT_WRITES_SQL)
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: postgres.PostgresDatabase) -> None:
         # LangGraph's own way to a connection is not used.
         super().__init__(database, cast("Any", database), serde=StrictSerializer())
         self._writer = threading.local()
@@ -105,7 +89,7 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
     @classmethod
     @override
     def of_database(cls, url: DatabaseUrl) -> Self:
-        database = cast("PostgresDatabase", open_database(url))  # by the address
+        database = cast("postgres.PostgresDatabase", open_database(url))  # by the address
         database.prepare(_migrate_checkpoints)
         return cls(database)
 
@@ -160,72 +144,21 @@ class LeanPostgresSaver(Checkpointer, PostgresSaver):
             self._writer.thread = None
 
     @override
-    def namespaces(self, thread: str) -> list[str]:
-        query = "SELECT DISTINCT checkpoint_ns FROM checkpoints WHERE thread_id = %s"
-        with self._cursor() as cursor:
-            return [row["checkpoint_ns"] for row in cursor.execute(query, (thread,)).fetchall()]
-
-    @override
-    def copy_line(self, thread: str, checkpoint: str, new: str) -> None:
-        values = {"old": thread, "at": checkpoint, "new": new}
-        with self._cursor(pipeline=True) as cursor:
-            cursor.execute(_copy("checkpoints", _ON_LINE, _LINE), values)
-            cursor.execute(_copy("checkpoint_blobs", _BLOBS_OF_COPY), values)
-            # Effects after the last point are not copied: they are to be executed again.
-            before = f"{_ON_LINE} AND checkpoint_id != %(at)s"
-            cursor.execute(_copy("checkpoint_writes", before, _LINE), values)
-
-    @override
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        values = {"old": source_thread_id, "new": target_thread_id}
-        with self._cursor(pipeline=True) as cursor:
-            for table in _COPIED_COLUMNS:
-                cursor.execute(_copy(table, "thread_id = %(old)s"), values)
-
-    @override
-    def delete_thread(self, thread_id: str) -> None:
-        with self.database.writing(thread_id) as transaction:
-            for table in _COPIED_COLUMNS:
-                transaction.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
-
-    @override
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        which = (
-            "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints"
-            " WHERE metadata ->> 'run_id' = ANY(%s)"
-        )
-        with self._cursor(pipeline=True) as cursor:
-            for table in ("checkpoint_writes", "checkpoints"):
-                cursor.execute(
-                    f"DELETE FROM {table} WHERE (thread_id, checkpoint_ns, checkpoint_id)"
-                    f" IN ({which})",
-                    (list(run_ids),),
-                )
+    def _copy_values(self, transaction: Any, thread: str, new: str) -> None:
+        self._copy(transaction, "checkpoint_blobs", _OF_COPY, (new,), thread=thread, new=new)
 
 
 @dataclass(frozen=True)
 class _Inserts:
     """What LangGraph's `put` and `put_writes` have as a cursor: rows are inserted together."""
 
-    _transaction: Transaction
+    _transaction: postgres.Transaction
 
     def execute(self, statement: str, row: Sequence[Any]) -> None:
         self.executemany(statement, [row])
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         self._transaction.insert(statement, rows)
-
-
-def _copy(table: str, where: str, given: str = "") -> bytes:
-    """Return the statement that copies rows of a table to a new thread, if they are not there."""
-    columns = _COPIED_COLUMNS[table]
-    noted = f"metadata || jsonb_build_object('{COPIED_FROM}', %(old)s::text)"
-    copied = columns.replace("metadata", noted)
-    statement = (
-        f"{given} INSERT INTO {table} (thread_id, {columns})"
-        f" SELECT %(new)s, {copied} FROM {table} WHERE {where} ON CONFLICT DO NOTHING"
-    )
-    return statement.encode()  # psycopg's types take no text put together
 
 
 def _storable(value: Any) -> Any:

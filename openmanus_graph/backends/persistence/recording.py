@@ -1,11 +1,15 @@
-"""The recording of a thread, from which its runs are replayed, and how it is gathered."""
+"""The recording of a thread: each request that its models were sent, and what came back.
+
+A request repeats nearly all of the one before it, so a row holds the parts that are new in it, and
+how many it shares with which other row. `read_recording` gathers what a replay needs.
+"""
 
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from langchain_core.messages import convert_to_messages
 from langchain_core.runnables import RunnableConfig
@@ -13,17 +17,16 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.constants import START
 from langgraph.types import Command
 
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.checkpointer import COPIED_FROM
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.ledger import LedgerEntry, open_ledger
-from openmanus_graph.backends.persistence.model_call_records import (
-    RecordedCall,
-    open_model_call_records,
-)
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.checkpoint_lineage import id_of
 from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.state.context import ModelRole
 
 FOLDERS = "folders"
 """Name of the fact that each run begins with: its folders, and the checkpoint it started from."""
@@ -33,6 +36,139 @@ _BRANCH = "branch:to:"
 """Prefix of LangGraph's channels by which a node is started."""
 _OF_CALLER = "00000000-0000-0000-0000-000000000000"
 """LangGraph's id for the task of what a caller writes."""
+
+
+Part = dict[str, Any]
+"""One message of a request, or what was sent in addition to the messages, as JSON."""
+
+
+@dataclass(frozen=True)
+class NewCall:
+    caller: str
+    """The calls of one caller follow one another."""
+    base: int | None
+    """Number of the row with whose request this one begins; None: it is stored whole."""
+    shared: int
+    """How many parts it shares with that row."""
+    parts: Sequence[Part]
+    """The parts after those."""
+    facts: Mapping[str, Any]
+    """What else is known of the call, and the reply or the failure."""
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    number: int
+    """Among all threads' calls: later ones have higher numbers."""
+    caller: str
+    request: Sequence[Part]
+    facts: Mapping[str, Any]
+
+    @property
+    def is_agent_step(self) -> bool:
+        """Whether it asked an agent for its next step: its conversation grows with each reply."""
+        nodes, *others = self.caller.split(" ")
+        return nodes.split("/")[-1] == "think" and not {*others} & {*get_args(ModelRole)}
+
+    @property
+    def is_of_tool(self) -> bool:
+        """Whether it was made while a tool ran, whose outcome the ledger holds."""
+        return "act" in self.caller.partition(" ")[0].split("/")
+
+
+class ModelCallRecords:
+    """The tables of model calls and of facts about the environment."""
+
+    def __init__(self, database: backend.Database) -> None:
+        self._database = database
+
+    def add(
+        self, thread: str, call: NewCall, on_end: Callable[[int | BaseException], None]
+    ) -> None:
+        """Add a call, before the checkpoint that holds its reply.
+
+        Args:
+            on_end: Gets the number of its row, or why it could not be added.
+        """
+
+        def note(rows: list[backend.Row], error: BaseException | None) -> None:
+            on_end(error or int(rows[0][0]))
+
+        parts, facts = backend.write_json(call.parts), backend.write_json(call.facts)
+        checksum = backend.crc32(parts, facts)
+        self._database.run_later(
+            "INSERT INTO model_calls (thread, caller, base, shared, parts, facts, checksum)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number",
+            (thread, call.caller, call.base, call.shared, parts, facts, checksum),
+            note,
+            worker_of=thread,
+        )
+
+    async def wait_for_added(self) -> None:
+        await self._database.arun("SELECT 1")
+
+    async def has(self, thread: str, number: int) -> bool:
+        rows = await self._database.arun(
+            "SELECT 1 FROM model_calls WHERE number = ? AND thread = ?", (number, thread)
+        )
+        return bool(rows)
+
+    async def add_fact(self, thread: str, name: str, value: Any) -> None:
+        """Add what a run has found out about its environment, as JSON."""
+        text = backend.write_json(value)
+        await self._database.arun(
+            "INSERT INTO recorded_facts (thread, name, value, checksum) VALUES (?, ?, ?, ?)",
+            (thread, name, text, backend.crc32(name, text)),
+            worker_of=thread,
+        )
+
+    def facts_of(self, thread: str) -> list[tuple[str, Any]]:
+        """Return names and values of a thread's facts, oldest first. Blocks.
+
+        DamagedRowError: one of them is not as it was written.
+        """
+        rows = self._database.run(
+            "SELECT name, value, checksum FROM recorded_facts WHERE thread = ? ORDER BY number",
+            (thread,),
+        )
+        for name, value, checksum in rows:
+            if checksum != backend.crc32(name, value):
+                raise _damaged(thread, f"its environment ({name})")
+        return [(name, backend.read_json(value)) for name, value, _ in rows]
+
+    def of(self, thread: str) -> list[RecordedCall]:
+        """Return the calls of a thread, oldest first. Blocks.
+
+        DamagedRowError: one of them is not as it was written.
+        """
+        rows = self._database.run(
+            "SELECT number, caller, base, shared, parts, facts, checksum FROM model_calls"
+            " WHERE thread = ? ORDER BY number",
+            (thread,),
+        )
+        found: dict[int, RecordedCall] = {}
+        for position, (number, caller, base, shared, parts, facts, checksum) in enumerate(rows, 1):
+            try:
+                if checksum != backend.crc32(parts, facts):
+                    raise StorageError("it is not as it was written")
+                begin: Sequence[Part] = () if base is None else found[base].request[:shared]
+                request: list[Part] = [*begin, *backend.read_json(parts)]
+                found[number] = RecordedCall(number, caller, request, backend.read_json(facts))
+            except (StorageError, KeyError) as error:
+                raise _damaged(thread, f"model call {position}") from error
+        return list(found.values())
+
+
+def _damaged(thread: str, what: str) -> backend.DamagedRowError:
+    return backend.DamagedRowError(
+        f"Of thread {thread} the record of {what} is damaged, so it cannot be replayed. Its "
+        "conversation may be undamaged: openmanus show."
+    )
+
+
+def open_model_call_records(url: DatabaseUrl) -> ModelCallRecords:
+    """Return the recording in a database. Blocks."""
+    return ModelCallRecords(open_database(url))
 
 
 @dataclass(frozen=True)
@@ -64,23 +200,8 @@ class Recording:
         return str(self.calls[0].request[0]["name"])
 
 
-@dataclass(frozen=True)
-class _Course:
-    """The newest part of a thread that ran without going back."""
-
-    beginning: Sequence[CheckpointTuple]
-    inputs: Sequence[Any]
-    edited_at: str
-    """Its first checkpoint, if the thread had another continuation before; else empty."""
-
-
 async def read_recording(url: DatabaseUrl, known: Thread) -> Recording:
-    """Gather the recording of a thread, from its newest fork or way back on.
-
-    Raises:
-        ConfigError: It has none.
-        StorageError: The database is damaged or cannot be used.
-    """
+    """Gather a thread's recording since its newest fork or return. ConfigError: it has none."""
     records = await asyncio.to_thread(open_model_call_records, url)
     calls = await asyncio.to_thread(records.of, known.id)
     if not calls:
@@ -89,19 +210,19 @@ async def read_recording(url: DatabaseUrl, known: Thread) -> Recording:
         )
     ledger = await asyncio.to_thread(open_ledger, url)
     facts = await asyncio.to_thread(records.facts_of, known.id)
-    course = await _course(url, known.id)
-    if course.edited_at:
-        calls, facts = _since(course.edited_at, known.id, calls, facts)
+    beginning, inputs, edited_at = await _newest_course(url, known.id)
+    if edited_at:
+        calls, facts = _since(edited_at, known.id, calls, facts)
     return Recording(
         thread=known.id,
         agent=known.agent,
         task=known.task,
         options=known.options,
-        inputs=course.inputs,
+        inputs=inputs,
         calls=calls,
         facts=facts,
         outcomes=await asyncio.to_thread(ledger.outcomes_of, known.id),
-        beginning=course.beginning,
+        beginning=beginning,
     )
 
 
@@ -126,21 +247,27 @@ def _since(
     return newer, list(facts[first:])
 
 
-async def _course(url: DatabaseUrl, thread: str) -> _Course:
-    """Read the newest course of a thread. ConfigError if it answered an earlier question again."""
+async def _newest_course(
+    url: DatabaseUrl, thread: str
+) -> tuple[Sequence[CheckpointTuple], Sequence[Any], str]:
+    """Read the newest part of a thread that ran without going back.
+
+    Returns its beginning, its inputs, and its first checkpoint if the thread had another
+    continuation before, else "". ConfigError: the thread answered an earlier question again.
+    """
     async with open_checkpointer(url) as saver:
         given: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
         history = [one async for one in saver.alist(given)][::-1]
     start = max((at for at in range(len(history)) if _is_start(history, at)), default=None)
     if start is None:
-        return _Course((), _inputs(history), "")
+        return (), _inputs(history), ""
     saved = history[start]
     is_copy = COPIED_FROM in saved.metadata
     if saved.metadata.get("source") == "loop" and not is_copy:
         raise ConfigError(
             f"Thread {thread} answered an earlier question again, so its record holds several "
-            f"ways. Only what goes straight on can be replayed. Try again from a point: openmanus "
-            f"fork {shlex.quote(thread)}"
+            "ways. Only a history without going back can be replayed. Try again from a point: "
+            f"openmanus fork {shlex.quote(thread)}"
         )
     until = history[: start + 1]
     inputs = _inputs(history[start + 1 :], saved)
@@ -149,7 +276,7 @@ async def _course(url: DatabaseUrl, thread: str) -> _Course:
         until[-1] = saved._replace(checkpoint={**saved.checkpoint, "channel_values": values})
         inputs[0] = None
     edited_at = "" if is_copy else saved.checkpoint["id"]
-    return _Course(beginning_at(until[-1], until), inputs, edited_at)
+    return beginning_at(until[-1], until), inputs, edited_at
 
 
 def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
@@ -163,12 +290,7 @@ def _is_start(history: Sequence[CheckpointTuple], at: int) -> bool:
 
 
 def _inputs(history: Sequence[CheckpointTuple], saved: CheckpointTuple | None = None) -> list[Any]:
-    """Return the inputs of the runs that made these checkpoints.
-
-    Args:
-        history: Oldest first.
-        saved: The checkpoint before them, if there is one.
-    """
+    """Return the inputs of the runs that made these checkpoints, which follow `saved`."""
     inputs: list[Any] = []
     before = [] if saved is None else [saved]
     seen = {one.checkpoint["channel_values"].get("run_message") for one in before}
@@ -198,7 +320,7 @@ def _restart_after(saved: CheckpointTuple) -> Command[Any] | None:
 
 
 def _with_id(given: Any, message_id: str) -> Any:
-    """Return an input whose last message has its id of then, which the ledger's keys contain."""
+    """Return an input whose last message has its recorded id, which the ledger's keys contain."""
     if given is None or isinstance(given, Command):
         return cast("Any", given)
     *others, last = convert_to_messages(given["messages"])
@@ -208,30 +330,23 @@ def _with_id(given: Any, message_id: str) -> Any:
 def beginning_at(
     saved: CheckpointTuple, history: Sequence[CheckpointTuple]
 ) -> list[CheckpointTuple]:
-    """Return the beginning of a replay that continues from a checkpoint.
+    """Return the beginning of a replay that continues from `saved`, without the writes after it.
 
-    Args:
-        saved: The checkpoint. Writes after it are left out: they are replayed.
-        history: The thread's checkpoints until then, oldest first.
+    `history` holds the thread's checkpoints until then, oldest first.
     """
     parents = {id_of(one.config): id_of(one.parent_config) for one in history}
     line, at = set[str](), id_of(saved.config)
     while at in parents:
         line.add(at)
         at = parents[at]
-    return [
-        _kept(one, is_last=one is saved)
-        if id_of(one.config) in line
-        else one._replace(checkpoint={**one.checkpoint, "channel_values": {}}, pending_writes=[])
-        for one in history
-    ]
-
-
-def _kept(one: CheckpointTuple, *, is_last: bool) -> CheckpointTuple:
-    written = [] if is_last else one.pending_writes or []
-    return one._replace(
-        pending_writes=[each for each in written if not each[1].startswith(_OWN_CHANNELS)]
-    )
+    kept: list[CheckpointTuple] = []
+    for one in history:
+        written = [] if one is saved else one.pending_writes or []
+        writes = [each for each in written if not each[1].startswith(_OWN_CHANNELS)]
+        if id_of(one.config) not in line:
+            one, writes = one._replace(checkpoint={**one.checkpoint, "channel_values": {}}), []
+        kept.append(one._replace(pending_writes=writes))
+    return kept
 
 
 async def put_beginning(
@@ -241,7 +356,14 @@ async def put_beginning(
 
     Versions are numbered again, as each saver numbers them in its own way.
     """
-    version = _versions_of(saver)
+
+    @cache
+    def numbered(number: int) -> Any:
+        return saver.get_next_version(cast("Any", number - 1 or None), None)
+
+    def version(known: Any) -> Any:
+        return numbered(int(str(known).partition(".")[0]))
+
     at_root = {"thread_id": thread, "checkpoint_ns": ""}
     stored = set[tuple[str, Any]]()
     for one in beginning:
@@ -252,7 +374,7 @@ async def put_beginning(
             node: {name: version(at) for name, at in seen.items()}
             for node, seen in checkpoint["versions_seen"].items()
         }
-        # Savers keep a version's value once: what an emptied checkpoint lacks must not replace it.
+        # Savers keep a version's value once: an emptied checkpoint must not replace it.
         new = {name: at for name, at in versions.items() if (name, at) not in stored}
         new = new if checkpoint["channel_values"] else {}
         stored |= set(new.items())
@@ -265,11 +387,3 @@ async def put_beginning(
             tasks.setdefault(task, []).append((channel, value))
         for task, writes in tasks.items():
             await saver.aput_writes(written, writes, task)
-
-
-def _versions_of(saver: BaseCheckpointSaver[Any]) -> Callable[[Any], Any]:
-    @cache
-    def numbered(number: int) -> Any:
-        return saver.get_next_version(cast("Any", number - 1 or None), None)
-
-    return lambda known: numbered(int(str(known).partition(".")[0]))

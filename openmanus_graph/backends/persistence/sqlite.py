@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from filelock import FileLock, Timeout
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.backend import (
-    VERSIONS,
-    Database,
-    Row,
-    Versions,
-    check_version,
-)
-from openmanus_graph.backends.persistence.database_thread import (
-    DatabaseThread,
-    GroupConnection,
-    Write,
-)
+from openmanus_graph.backends.persistence import backend
+from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import StorageError, UnavailableError
 
@@ -48,7 +38,7 @@ _TYPES = {
 T = TypeVar("T")
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase(backend.Database):
     """A file opened for several threads, which take turns, and several processes.
 
     If its folder cannot be written it is opened for reading only. Text that is not valid UTF-8
@@ -64,7 +54,7 @@ class SqliteDatabase(Database):
     def __init__(
         self,
         path: Path,
-        versions: Versions = VERSIONS,
+        versions: backend.Versions = backend.VERSIONS,
         *,
         shrinks: bool = False,
         checkpoints_of: Path | None = None,
@@ -81,7 +71,6 @@ class SqliteDatabase(Database):
         self._path, self._db = path, None
         self._holds_checkpoints = checkpoints_of is not None
         self._closed = False
-        self._group = GroupConnection[sqlite3.Connection]()
         self.lock = threading.Lock()
         """Must be held while the connection is used."""
         _databases.add(self)
@@ -97,7 +86,7 @@ class SqliteDatabase(Database):
     @override
     def run(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
-    ) -> list[Row]:
+    ) -> list[backend.Row]:
         del worker_of  # the thread's file lock cannot be lost
         with (
             self.connection() as connection,
@@ -122,13 +111,14 @@ class SqliteDatabase(Database):
         if len(writes) == 1 and not self._holds_checkpoints:  # one statement, which may only read
             return [writes[0].execute()()]
         # Not "IMMEDIATE": some may only read, in a file that cannot be written.
-        return self._group.commit(writes, self._transaction("BEGIN"))
+        return self._commit_group(writes, self._transaction("BEGIN"))
 
     @contextlib.contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """Write all or nothing, within the group's transaction if there is one."""
-        if self._group.current is not None:
-            yield self._group.current
+    @override
+    def writing(self, worker_of: str | None) -> Generator[sqlite3.Connection]:
+        del worker_of
+        if (shared := self._group_transaction()) is not None:
+            yield shared
             return
         with self._transaction("BEGIN") as connection:
             yield connection
@@ -148,8 +138,8 @@ class SqliteDatabase(Database):
     @contextlib.contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
         """Take the connection, after other threads' statements; or use the group's."""
-        if self._group.current is not None:
-            yield self._group.current
+        if (shared := self._group_transaction()) is not None:
+            yield shared
             return
         with self._errors_in_words():
             self._check_place()
@@ -236,8 +226,8 @@ class SqliteDatabase(Database):
     def damaged(self, what: str) -> StorageError:
         folder = self._path.parent
         return StorageError(
-            f"The database in {folder} is damaged: {what}. Move {folder} away to start afresh; "
-            "`sqlite3 FILE .recover` may save its threads."
+            f"The database in {folder} is damaged: {what}. Move {folder} away to start with an "
+            "empty one; `sqlite3 FILE .recover` may save its threads."
         )
 
 
@@ -251,7 +241,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         try:
             return _opened(f"{address}?mode=ro", _check_readable)
         except sqlite3.OperationalError:
-            # SQLite wants to write a log even to read the file, unless there is one already.
+            # SQLite writes a log even to read the file, unless there is one already.
             log = path.resolve().with_name(f"{path.resolve().name}-wal")
             if log.exists() and log.stat().st_size:
                 raise
@@ -307,7 +297,9 @@ def _locked(file: Path) -> Generator[None]:
         raise sqlite3.OperationalError("database is locked") from error
 
 
-def _migrate(db: sqlite3.Connection, path: Path, versions: Versions, *, shrinks: bool) -> None:
+def _migrate(
+    db: sqlite3.Connection, path: Path, versions: backend.Versions, *, shrinks: bool
+) -> None:
     """Bring the tables up to date. A file that can only be read stays as it is."""
     if _version(db, path, versions) == len(versions):
         return
@@ -328,10 +320,10 @@ def _migrate(db: sqlite3.Connection, path: Path, versions: Versions, *, shrinks:
             raise
 
 
-def _version(db: sqlite3.Connection, path: Path, versions: Versions) -> int:
+def _version(db: sqlite3.Connection, path: Path, versions: backend.Versions) -> int:
     """Return the version in the file's header. StorageError: it is of another one."""
     (found,) = db.execute("PRAGMA user_version").fetchone()
-    check_version(str(path), found, len(versions), has_tables=_has_tables(db))
+    backend.check_version(str(path), found, len(versions), has_tables=_has_tables(db))
     return int(found)
 
 

@@ -6,6 +6,7 @@ agent step. After a crash before that it is read again.
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -33,24 +34,6 @@ FRESH_S = 0.1
 _OF_THREAD = "SELECT id, text, read FROM steering WHERE thread = ? ORDER BY number"
 
 
-@dataclass
-class _Fetched:
-    """Rows of a thread that were read before they are wanted."""
-
-    at: float
-    """When they were asked for, on the monotonic clock."""
-    rows: list[Row] | None = None
-    """None until they are there."""
-
-    def note(self, rows: list[Row], error: BaseException | None) -> None:
-        self.rows = rows if error is None else None
-
-    def now(self) -> list[Row] | None:
-        """Return what a reading at this moment would find; None if that is not known."""
-        is_fresh = self.at > max(SteeringMessages.changed_at, time.monotonic() - FRESH_S)
-        return self.rows if is_fresh else None
-
-
 class SteeringMessages:
     """The table of steering messages. What a method writes is on disk when it returns."""
 
@@ -59,29 +42,31 @@ class SteeringMessages:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._fetched: dict[str, _Fetched] = {}
-        """By thread, until it is used: an agent step follows at once."""
+        self._fetched: dict[str, tuple[float, list[Row]]] = {}
+        """Rows that were read before they are wanted, by thread, and when they were asked for."""
 
     async def add(self, thread: str, text: str) -> str:
-        """Add a steering message and return its id."""
         message_id = f"steering-{uuid.uuid4()}"
-        await self._database.arun(
+        await self._change(
             "INSERT INTO steering (id, thread, text) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
             (message_id, thread, text),
         )
-        self._note_change()
         return message_id
 
     def fetch_soon(self, thread: str) -> None:
         """Read a thread's steering messages with the next write, for a later `of`."""
-        fetched = self._fetched[thread] = _Fetched(time.monotonic())
-        self._database.run_later(_OF_THREAD, (thread,), fetched.note)
+        asked_at = time.monotonic()
+
+        def note(rows: list[Row], error: BaseException | None) -> None:
+            if error is None:
+                self._fetched[thread] = asked_at, rows
+
+        self._database.run_later(_OF_THREAD, (thread,), note)
 
     async def of(self, thread: str) -> list[SteeringMessage]:
         """Return the steering messages of a thread, oldest first; damaged ones are left out."""
-        fetched = self._fetched.pop(thread, None)
-        rows = fetched.now() if fetched is not None else None
-        if rows is None:
+        asked_at, rows = self._fetched.pop(thread, (-math.inf, []))
+        if asked_at <= max(SteeringMessages.changed_at, time.monotonic() - FRESH_S):
             rows = await self._database.arun(_OF_THREAD, (thread,))
         sound = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
         if len(sound) < len(rows):
@@ -93,30 +78,25 @@ class SteeringMessages:
         if not steering:
             return
         marks = ", ".join("?" * len(steering))
-        await self._database.arun(
-            f"UPDATE steering SET read = 1 WHERE read = 0 AND id IN ({marks})",
-            tuple(steering),
-            worker_of=thread,
-        )
-        self._note_change()
+        update = f"UPDATE steering SET read = 1 WHERE read = 0 AND id IN ({marks})"
+        await self._change(update, steering, worker_of=thread)
 
     async def forget_read(self, thread: str) -> None:
-        """Delete the steering messages of a thread that were read."""
-        await self._database.arun(
-            "DELETE FROM steering WHERE thread = ? AND read = 1", (thread,), worker_of=thread
-        )
-        self._note_change()
+        delete = "DELETE FROM steering WHERE thread = ? AND read = 1"
+        await self._change(delete, (thread,), worker_of=thread)
 
-    @staticmethod
-    def _note_change() -> None:
+    async def _change(
+        self, statement: str, values: Sequence[str], worker_of: str | None = None
+    ) -> None:
+        await self._database.arun(statement, values, worker_of=worker_of)
         SteeringMessages.changed_at = time.monotonic()
 
 
 async def tell(thread: str, text: str) -> str:
-    """Tell an agent something while it works; it reads that at its next agent step.
+    """Send a message to an agent while it works. The agent reads it at its next agent step.
 
-    From any process with the same database, by default that of `OPENMANUS_HOME`. The agent needs a
-    checkpointer. A message after its last agent step is read first when the thread continues.
+    Any process with the same database can do so, by default that of `OPENMANUS_HOME`. The agent
+    needs a checkpointer. A message after its last agent step is read when the thread continues.
 
     Args:
         thread: The run's `thread_id`.
@@ -130,7 +110,7 @@ async def tell(thread: str, text: str) -> str:
         StorageError: The database is damaged or cannot be used.
     """
     if not thread.strip() or not text.strip():
-        raise ConfigError("Say to which thread, and what: neither may be empty.")
+        raise ConfigError("Name the thread and write the message: neither can be empty.")
     steering = await asyncio.to_thread(lambda: open_steering(database_url()))
     return await steering.add(thread, text)
 

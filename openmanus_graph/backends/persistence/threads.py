@@ -1,12 +1,12 @@
-"""The threads of a database: their tasks, the options that count, their status and files."""
+"""The threads of a database: their tasks, the options that count, their status and events."""
 
 import datetime
 import hmac
 import json
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ _MAX_TIMEOUT_S = 3600.0
 """Most that others may choose of the limits that have no default."""
 _MAX_NAME_CHARS = 200
 _SHOWN = 12
+"""How many options a message names."""
 
 
 def signed(thread: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,12 +64,7 @@ def harmless(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = ()) -> str:
-    """Describe which stored options do not count, and what to do; empty if all do.
-
-    Args:
-        names: Of the options that do not count.
-        given: Names of those that were given again.
-    """
+    """Describe which options do not count, except those that are `given` again; empty if all do."""
     left = [name[:_MAX_NAME_CHARS] for name in names if name not in given]
     if not left:
         return ""
@@ -78,22 +74,13 @@ def describe_unused(thread: str, names: Sequence[str], given: Collection[str] = 
         why = f"nothing shows that you chose them ({key_file()} holds no key, or is not writable)"
     return (
         f"These stored options of thread {thread} are not used, as {why}: "
-        f"{', '.join(left[:_SHOWN])}{more}. Give those again that you want; for a database that "
-        f"machines share, set the same {KEY_VARIABLE} on each."
+        f"{', '.join(left[:_SHOWN])}{more}. Give the ones that you want again. For a database "
+        f"that machines share, set the same {KEY_VARIABLE} on each."
     )
 
 
-def _up_to(most: float) -> Callable[[Any], bool]:
-    return lambda value: type(value) in (int, float) and 0 < value <= most
-
-
-def _up_to_whole(most: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and 0 < value <= most
-
-
-def _is_model(value: Any) -> bool:
-    """Return True for `PROVIDER:NAME`, but not for an address."""
-    return isinstance(value, str) and "://" not in value
+def _up_to(most: float, *kinds: type[Any]) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds and 0 < value <= most
 
 
 def _is_inside(value: Any) -> bool:
@@ -108,12 +95,12 @@ def _is_inside(value: Any) -> bool:
 
 
 _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
-    "model": _is_model,
+    "model": lambda value: isinstance(value, str) and "://" not in value,
     "workspace": _is_inside,
-    "max_steps": _up_to_whole(Settings.max_steps),
-    "max_cost_usd": _up_to(MAX_COST_USD),
-    "max_tokens": _up_to_whole(_MAX_TOKENS),
-    "timeout": _up_to(_MAX_TIMEOUT_S),
+    "max_steps": _up_to(Settings.max_steps, int),
+    "max_cost_usd": _up_to(MAX_COST_USD, int, float),
+    "max_tokens": _up_to(_MAX_TOKENS, int),
+    "timeout": _up_to(_MAX_TIMEOUT_S, int, float),
     # only values that are stricter than any setting of the user
     "network": lambda value: value is False,
     "policy": lambda value: value == "never",
@@ -134,8 +121,6 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True)
 class Thread:
-    """One conversation."""
-
     id: str
     agent: str
     task: str
@@ -202,7 +187,6 @@ class Threads:
         )
 
     def end(self, thread: str, status: str) -> None:
-        """Record the status of a run."""
         self._run(
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
@@ -210,7 +194,6 @@ class Threads:
         )
 
     def rename(self, thread: str, title: str) -> None:
-        """Give a thread another title."""
         self._run(
             "INSERT INTO titles (thread, title) VALUES (?, ?)"
             " ON CONFLICT (thread) DO UPDATE SET title = excluded.title",
@@ -296,7 +279,7 @@ class Threads:
 
 
 def _thread(row: Sequence[Any]) -> Thread:
-    texts, options = list(map(_readable, row[:7])), _options(row[3])
+    texts, options = list(map(_readable, row[:7])), _read_object(row[3])
     title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
@@ -311,7 +294,8 @@ def _readable(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
-def _options(stored: Any) -> dict[str, Any] | None:
+def _read_object(stored: Any) -> dict[str, Any] | None:
+    """Return a JSON object; None if its row is damaged."""
     try:
         found = read_json(stored)
     except StorageError:
@@ -327,51 +311,95 @@ def _is_time(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class FileLocation:
-    """Where a thread's files are."""
+BATCH = 1000
+"""The most events that one reading returns."""
+SNIPPET_CHARS = 120
+_TEXT_FIELDS = ("task", "text", "args", "output", "question", "answer")
+"""Fields of events in which a person may look for words."""
+_MAX_SEQ = 1 << 62
+"""Above all numbers. SQLite sorts damaged ones, which are texts or bytes, above this."""
 
-    host: str
-    """Name of the machine, for people."""
-    home: str
-    """Identifies the home folder of the worker that had them last."""
-    root: str
-    """The workspace there."""
-    inode: int = 0
-    """Of that folder, by which other machines know it if they share its disk."""
-    outputs: str = ""
-    """The folder of long outputs there, as the conversation names it."""
-    store: str = ""
-    """`workspace_url`, if the files were put there."""
-    files: str = ""
-    """Digest of the workspace in the store."""
-    private: str = ""
-    """Digest of the private folder in the store."""
-    behind: bool = False
-    """Whether the files on the machine are newer than those in the store, which failed."""
+Numbered = tuple[int, str]
+"""An event's number in its thread, and the event as JSON."""
 
 
-class FileLocationsTable:
-    """The table of file locations. Its methods block."""
+class JournalTable:
+    """The table of events. All methods block; call them off the event loop."""
 
     def __init__(self, database: Database) -> None:
-        self._run = database.run
+        self._run, self._run_many = database.run, database.run_many
 
-    def find(self, thread: str) -> FileLocation | None:
-        """Return where a thread's files are; None if it never had any."""
-        rows = self._run("SELECT location FROM file_locations WHERE thread = ?", (thread,))
-        try:
-            return FileLocation(**read_json(rows[0][0])) if rows else None
-        except (StorageError, TypeError) as error:
-            raise DamagedRowError(
-                f"The row that says where the files of thread {thread} are is damaged: {error}."
-            ) from error
+    def last(self, thread: str) -> int:
+        """Return the number of a thread's newest event, 0 if there is none."""
+        newest = "SELECT max(seq) FROM events WHERE thread = ? AND seq <= ?"
+        return int(self._run(newest, (thread, _MAX_SEQ))[0][0] or 0)
 
-    def record(self, thread: str, location: FileLocation) -> None:
-        """Record where the files are. LeaseLostError: another worker has the thread."""
-        self._run(
-            "INSERT INTO file_locations (thread, location) VALUES (?, ?)"
-            " ON CONFLICT (thread) DO UPDATE SET location = excluded.location",
-            (thread, json.dumps(asdict(location))),
+    def write(self, thread: str, events: Sequence[Numbered]) -> None:
+        self._run_many(
+            "INSERT INTO events (thread, seq, event) VALUES (?, ?, ?)"
+            " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
+            [(thread, seq, event) for seq, event in events],
             worker_of=thread,
         )
+
+    def read(self, thread: str, after: int, to: int | None = None) -> list[Numbered]:
+        """Return the next events after a number, and up to one, in order.
+
+        A damaged event is replaced by a notice that reports it.
+        """
+        rows = self._run(
+            "SELECT seq, event FROM events WHERE thread = ? AND seq > ? AND seq <= ?"
+            " ORDER BY seq LIMIT ?",
+            (thread, after, _MAX_SEQ if to is None else to, BATCH),
+        )
+        return [
+            (seq, event if _read_object(event) is not None else _damaged_event(thread, seq))
+            for seq, event in rows
+            if isinstance(seq, int)
+        ]
+
+    def search(self, words: str) -> dict[str, str]:
+        """Return the ids of the threads in which a text was said or shown, each with a line of it.
+
+        ASCII letters are compared case-insensitively.
+        """
+        written = json.dumps(words)[1:-1]  # events are stored so
+        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in written)
+        like = "lower(event) LIKE lower(?) ESCAPE '\\'"
+        threads = self._run(f"SELECT DISTINCT thread FROM events WHERE {like}", (f"%{pattern}%",))
+        found: dict[str, str] = {}
+        for (thread,) in threads:
+            rows = self._run(
+                f"SELECT event FROM events WHERE thread = ? AND {like} ORDER BY seq LIMIT ?",
+                (thread, f"%{pattern}%", BATCH),
+            )
+            lines = (line_with(words, text) for (event,) in rows for text in _texts_of(event))
+            if line := next(filter(None, lines), ""):
+                found[thread] = line
+        return found
+
+
+def line_with(words: str, text: str) -> str:
+    """Return the part of a line that contains a text, with what surrounds it; else ""."""
+    at = text.lower().find(words.lower())
+    if at < 0:
+        return ""
+    begin = max(text.rfind("\n", 0, at) + 1, at - SNIPPET_CHARS // 3)
+    end = text.find("\n", at + len(words))
+    return text[begin : begin + SNIPPET_CHARS if end < 0 else min(end, begin + SNIPPET_CHARS)]
+
+
+def _texts_of(stored: Any) -> Iterator[str]:
+    event = _read_object(stored) or {}
+    for value in map(event.get, _TEXT_FIELDS):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            texts = cast("dict[str, Any]", value).values()
+            yield from (one for one in texts if isinstance(one, str))
+
+
+def _damaged_event(thread: str, seq: int) -> str:
+    text = "An event is missing here: its row in the database is damaged."
+    notice = {"type": "notice", "level": "warning", "text": text}
+    return json.dumps({**notice, "seq": seq, "run": "", "ns": "", "thread": thread, "ts": ""})

@@ -56,8 +56,6 @@ Kind = Literal["file", "folder", "link", "left out"]
 
 
 class TreeEntry(NamedTuple):
-    """One entry of a folder in a snapshot."""
-
     kind: Kind
     mode: int
     """Permission bits."""
@@ -127,7 +125,6 @@ class ObjectStore:
             self.moved_bytes += len(data)
 
     def pieces(self, entry: TreeEntry) -> list[str]:
-        """Return the digests of the pieces of a file."""
         if entry.size <= PIECE:
             return [entry.content]
         return cast("list[str]", json.loads(self.read(entry.content)))
@@ -172,7 +169,6 @@ class SnapshotStore(ObjectStore):
         return bytes(rows[0][0])
 
     def has(self, digest: str) -> bool:
-        """Return True if there is such an object."""
         found = self._run("SELECT 1 FROM objects WHERE digest = ?", (bytes.fromhex(digest),))
         return bool(found)
 
@@ -210,9 +206,8 @@ class SnapshotStore(ObjectStore):
     def restored(self, thread: str) -> tuple[str, str]:
         """Return the newest restore of a thread's files; both texts are empty if there is none.
 
-        Returns:
-            The id of the line of checkpoints by which the thread went back, and the snapshot whose
-            restore has not ended.
+        The first is the id of the line of checkpoints by which the thread went back, the second the
+        snapshot whose restore has not ended.
         """
         rows = self._run("SELECT came_back, under_way FROM restores WHERE thread = ?", (thread,))
         return (rows[0][0], rows[0][1]) if rows else ("", "")
@@ -226,7 +221,6 @@ class SnapshotStore(ObjectStore):
         )
 
     def record_database(self, thread: str, url: str) -> None:
-        """Record the shared database of a thread."""
         self._run(
             "INSERT INTO databases VALUES (?, ?)"
             " ON CONFLICT (thread) DO UPDATE SET url = excluded.url",
@@ -234,7 +228,6 @@ class SnapshotStore(ObjectStore):
         )
 
     def threads_in(self, url: str) -> list[str]:
-        """Return the threads that were recorded with a database."""
         rows = self._run("SELECT thread FROM databases WHERE url = ?", (url,))
         return [row[0] for row in rows]
 
@@ -316,7 +309,6 @@ class NewObjects:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the name of an object."""
     return _DIGEST_OF_HOLE if data is HOLE else hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
 
 

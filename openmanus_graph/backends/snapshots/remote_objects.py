@@ -17,11 +17,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.leases import require_lease
-from openmanus_graph.backends.snapshots.objects import (
-    MissingObjectError,
-    ObjectStore,
-    digest_of,
-)
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, ObjectStore, digest_of
 from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, StorageError, UnavailableError, install_extra
 from openmanus_graph.runtime.output import printable
@@ -80,7 +76,6 @@ class RemoteObjects(ObjectStore):
             self._coming = {**dict.fromkeys(new), **self._coming}
 
     def _fetch(self, digest: str) -> None:
-        """Fetch an object, with the next ones if it was announced."""
         several = [digest]
         if digest in self._coming:
             others = (one for one in self._coming if one != digest)
@@ -97,7 +92,6 @@ class RemoteObjects(ObjectStore):
             del self._fetched[unwanted]
 
     def forget(self) -> None:
-        """Delete all objects of the thread."""
         with self._errors_in_words("deleted"):
             objects = self._file_system.find(self._folder)
             for start in range(0, len(objects), DELETED_AT_ONCE):
@@ -163,7 +157,7 @@ class RemoteObjects(ObjectStore):
             yield
         except (ConfigError, StorageError, MissingObjectError):
             raise
-        except Exception as error:  # each file system raises errors of its own
+        except Exception as error:  # each file system has other errors
             said = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_CHARS].rstrip(".")
             raise FilesUnavailableError(
                 f"The thread's files in {self.url} cannot be {doing}: {printable(said)}. "

@@ -3,32 +3,13 @@
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from openmanus_graph.backends.sandbox.scratch import remove_folder
-from openmanus_graph.backends.snapshots.objects import (
-    HOLE,
-    PIECE,
-    MissingObjectError,
-    ObjectStore,
-    SnapshotStore,
-    TreeEntry,
-    digest_of,
-    list_of,
-)
-from openmanus_graph.backends.snapshots.take import (
-    Extent,
-    Index,
-    Scan,
-    kind_of,
-    permissions,
-    pieces_in,
-    scan,
-    stamp_of,
-)
+from openmanus_graph.backends.snapshots import objects, take
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import (
     OPEN_NEW,
@@ -60,11 +41,11 @@ class Restored:
 
 
 def restore_snapshot(
-    store: ObjectStore,
+    store: objects.ObjectStore,
     snapshot: str,
     workspace: Workspace,
-    extent: Extent,
-    newest: Index,
+    extent: take.Extent,
+    newest: take.Index,
     aside: Path,
     *,
     keeps_new: bool = False,
@@ -85,10 +66,10 @@ def restore_snapshot(
     """
     try:
         target = dict(store.files_in(snapshot))
-    except MissingObjectError as error:
+    except objects.MissingObjectError as error:
         raise ConfigError(
             f"The snapshot {snapshot} of {workspace.root} is gone, or damaged, so its files cannot "
-            "be restored. They are as they were."
+            "be restored. They were not changed."
         ) from error
     restoring = _Restoring(store, workspace, target, newest, aside)
     try:
@@ -111,20 +92,20 @@ class _Restoring:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: objects.ObjectStore,
         workspace: Workspace,
-        target: dict[str, TreeEntry],
-        newest: Index,
+        target: dict[str, objects.TreeEntry],
+        newest: take.Index,
         aside: Path,
     ) -> None:
         self._store, self._workspace, self._target = store, workspace, target
         self._newest, self._aside = newest, aside
-        self.found = Scan()
+        self.found = take.Scan()
         self.done = Restored()
 
-    def find(self, extent: Extent) -> None:
+    def find(self, extent: take.Extent) -> None:
         """Look through the workspace, including folders that became unreadable."""
-        self.found = scan(self._workspace, extent.ignored)
+        self.found = take.scan(self._workspace, extent.ignored)
         target = self._target
         closed = [
             path
@@ -135,7 +116,7 @@ class _Restoring:
             with suppress(OSError), self._folder_of(path) as (folder, name):
                 change_mode(folder, name, 0o700)
         if closed:
-            self.found = scan(self._workspace, extent.ignored)
+            self.found = take.scan(self._workspace, extent.ignored)
 
     def remove_what_is_not_there(self, *, keeps_new: bool) -> None:
         """Remove entries that the snapshot does not have, or has as another kind."""
@@ -143,7 +124,7 @@ class _Restoring:
             with self._noting(path), self._folder_of(path) as (folder, name):
                 os.unlink(name, dir_fd=folder)
         for path in reversed(self.found.stamps):  # a folder comes after its entries
-            wanted, kind = self._target.get(path), kind_of(self.found.stamps[path][0])
+            wanted, kind = self._target.get(path), take.kind_of(self.found.stamps[path][0])
             if wanted is not None and wanted.kind in (kind, "left out"):
                 continue
             if self._lies_in_left_out(path):
@@ -170,13 +151,8 @@ class _Restoring:
         self.done.removed.append(path)
 
     def write_what_differs(self) -> None:
-        """Write entries that the workspace lacks, or has with other content."""
-        differing: list[tuple[str, TreeEntry]] = []
-        for path, wanted in self._target.items():
-            if wanted.kind == "left out":
-                self._note_left_out(path, wanted)
-            elif not self._is_unchanged(path, wanted):
-                differing.append((path, wanted))
+        """Write entries that the workspace does not have, or has with other content."""
+        differing = list(self._changed_entries())
         self._store.read_ahead(one.content for _, one in differing if one.kind == "file")
         for path, wanted in differing:  # a folder comes before its entries
             with self._noting(path), self._folder_of(path) as (folder, name):
@@ -188,18 +164,22 @@ class _Restoring:
                     self._write(folder, name, path, wanted)
                     self.done.written.append(path)
 
+    def _changed_entries(self) -> Iterator[tuple[str, objects.TreeEntry]]:
+        """Yield the entries that may differ, and note those that no snapshot holds."""
+        for path, wanted in self._target.items():
+            if wanted.kind != "left out":
+                if not self._is_unchanged(path, wanted):
+                    yield path, wanted
+            elif path in self.found.stamps:
+                self.done.left_alone.append(path)
+            elif path not in self.found.ignored:
+                self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
+
     def set_modes_of_folders(self) -> None:
-        """Set the permissions of folders, which may forbid writing in them."""
         for path, wanted in reversed(self._target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
                     _set_mode(folder, name, wanted.mode)
-
-    def _note_left_out(self, path: str, wanted: TreeEntry) -> None:
-        if path in self.found.stamps:
-            self.done.left_alone.append(path)
-        elif path not in self.found.ignored:
-            self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def _lies_in_left_out(self, path: str) -> bool:
         """Return True if an entry is in a folder whose content is not in the snapshot."""
@@ -208,21 +188,20 @@ class _Restoring:
             folder in self._target and self._target[folder].kind == "left out" for folder in above
         )
 
-    def _is_unchanged(self, path: str, wanted: TreeEntry) -> bool:
+    def _is_unchanged(self, path: str, wanted: objects.TreeEntry) -> bool:
         """Return True if an entry is surely as wanted, without opening it."""
         stamp = self.found.stamps.get(path)
-        if stamp is None or kind_of(stamp[0]) != wanted.kind:
+        if stamp is None or take.kind_of(stamp[0]) != wanted.kind:
             return False
         if wanted.kind == "folder":
             return True  # permissions are set at the end
-        same_mode = wanted.kind == "link" or permissions(stamp[0]) == wanted.mode
+        same_mode = wanted.kind == "link" or take.permissions(stamp[0]) == wanted.mode
         known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
         return same_mode and known == wanted.content
 
-    def _is_same(self, folder: int, name: str, path: str, wanted: TreeEntry) -> bool:
-        """Return True if an entry has the wanted content, and set its permissions."""
+    def _is_same(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> bool:
         found = status(folder, name)
-        if found is None or kind_of(found.st_mode) != wanted.kind:
+        if found is None or take.kind_of(found.st_mode) != wanted.kind:
             return False
         if wanted.kind == "link":
             return os.readlink(name, dir_fd=folder) == wanted.content
@@ -231,7 +210,7 @@ class _Restoring:
         _set_mode(folder, name, wanted.mode)
         return True
 
-    def _write(self, folder: int, name: str, path: str, wanted: TreeEntry) -> None:
+    def _write(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> None:
         temporary = part_name()
         try:
             if wanted.kind == "link":
@@ -245,15 +224,14 @@ class _Restoring:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
 
-    def _write_file(self, folder: int, name: str, wanted: TreeEntry) -> None:
-        """Write a file's pieces, and a hole for pieces of zeros."""
+    def _write_file(self, folder: int, name: str, wanted: objects.TreeEntry) -> None:
         pieces = self._store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
             self._store.read_ahead(pieces)
         with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
-                if digest == digest_of(HOLE):
-                    file.seek(PIECE, os.SEEK_CUR)
+                if digest == objects.digest_of(objects.HOLE):
+                    file.seek(objects.PIECE, os.SEEK_CUR)
                 else:
                     file.write(self._store.read(digest))
             file.truncate()
@@ -264,11 +242,11 @@ class _Restoring:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             return os.readlink(name, dir_fd=folder)
-        if self._newest.stamps.get(path) == stamp_of(found) and path in self._newest.contents:
+        if self._newest.stamps.get(path) == take.stamp_of(found) and path in self._newest.contents:
             return self._newest.contents[path]
         with os.fdopen(open_entry(folder, name, path), "rb") as file:
-            pieces = [digest_of(data) for data in pieces_in(file, found.st_size)]
-        return pieces[0] if found.st_size <= PIECE else digest_of(list_of(pieces))
+            pieces = [objects.digest_of(data) for data in take.pieces_in(file, found.st_size)]
+        return pieces[0] if len(pieces) == 1 else objects.digest_of(objects.list_of(pieces))
 
     def _is_held(self, folder: int, name: str, path: str) -> bool:
         """Return True if the newest snapshot holds an entry with its present content."""
@@ -309,7 +287,7 @@ class _Restoring:
         """Note that an entry cannot be restored. OSError if there is no room for any."""
         try:
             yield
-        except MissingObjectError:
+        except objects.MissingObjectError:
             self.done.missing[path] = "its content is gone from the store"
         except OSError as error:
             if error.errno in _NO_ROOM:
@@ -320,7 +298,7 @@ class _Restoring:
 def _set_mode(folder: int, name: str, mode: int) -> None:
     """Set permissions if they differ: those of other users' files cannot be set at all."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if permissions(found.st_mode) != mode:
+    if take.permissions(found.st_mode) != mode:
         change_mode(folder, name, mode)
 
 
@@ -346,24 +324,25 @@ def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
 
 
 def copy_snapshot(
-    store: SnapshotStore, snapshot: str, source: Workspace, root: Path, limits: StorageSettings
+    store: objects.SnapshotStore,
+    snapshot: str,
+    source: Workspace,
+    root: Path,
+    limits: StorageSettings,
 ) -> Restored:
     """Copy a workspace as it was at a snapshot to a new folder. Blocks.
 
-    What snapshots leave alone is copied as it is now; `left_alone` names it.
-
-    Raises:
-        ConfigError: The snapshot is gone, or the disk is full.
-        OSError: The folder cannot be made.
+    Entries that snapshots leave alone are copied as they are now; `left_alone` names them.
+    ConfigError: the snapshot is gone, or the disk is full. OSError: the folder cannot be made.
     """
     root.mkdir(parents=True)
     try:
         target = Workspace(root.resolve(), source.private)
-        extent = Extent.of_snapshots(limits)
-        done = restore_snapshot(store, snapshot, target, extent, Index(root), root)
+        extent = take.Extent.of_snapshots(limits)
+        done = restore_snapshot(store, snapshot, target, extent, take.Index(root), root)
         done.left_alone = []
         if source.root.is_dir():
-            left = dict.fromkeys([*scan(source, extent.ignored).ignored, *done.missing])
+            left = dict.fromkeys([*take.scan(source, extent.ignored).ignored, *done.missing])
             _copy_left_alone(source, root, left, done)
     except BaseException:
         remove_folder(root)
@@ -377,7 +356,7 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
         try:
             with opened_folder(source, (source.root / path).parent) as folder:
                 mode = os.stat(copy.name, dir_fd=folder, follow_symlinks=False).st_mode
-                if not copy.parent.is_dir() or kind_of(mode) is None:
+                if not copy.parent.is_dir() or take.kind_of(mode) is None:
                     continue
                 copy_entry(folder, copy.name, copy)
         except OSError:

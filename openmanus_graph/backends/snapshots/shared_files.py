@@ -5,44 +5,25 @@ change that. Without `workspace_url` they stay where they are, and other machine
 """
 
 import asyncio
-import datetime
+import json
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.leases import hold_run_lease
-from openmanus_graph.backends.persistence.threads import FileLocation, FileLocationsTable
+from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.backends.snapshots.take import (
-    CACHES,
-    INDEX,
-    TOO_DEEP,
-    TOO_LARGE,
-    Extent,
-    Index,
-    TooManyFilesError,
-    progress_shown,
-    read_index,
-    take_snapshot,
-)
-from openmanus_graph.backends.snapshots.take import write_index as save_index
-from openmanus_graph.backends.snapshots.thread_snapshots import (
-    bring_back,
-    describe_differences,
-    is_empty,
-    named_paths,
-)
 from openmanus_graph.config.homes import make_folder
-from openmanus_graph.config.resolve import safe_name
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
@@ -52,7 +33,7 @@ from openmanus_graph.state.settings import Settings
 
 _FILES, _PRIVATE = "shared_files.json", "shared_private.json"
 """In the private folder: the indexes of the files that were put or fetched last."""
-_STAYS = ("python", "browser", "incoming", INDEX, _FILES, _PRIVATE)
+_STAYS = ("python", "browser", "incoming", take.INDEX, _FILES, _PRIVATE)
 """Parts of the private folder that stay on their machine: packages, logins, and our indexes."""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
@@ -63,15 +44,14 @@ _taken_up: dict[str, "ThreadFiles"] = {}
 async def prepare_files(session: Session, workers: Sequence[Session], emit: Emit) -> Sequence[str]:
     """Fetch files that were used elsewhere, then restore those of an earlier point."""
     fetched = await take_up_files(session, emit)
-    return [*fetched, *await asyncio.to_thread(bring_back, session, workers)]
+    return [*fetched, *await asyncio.to_thread(thread_snapshots.bring_back, session, workers)]
 
 
 async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     """Fetch a thread's files before its run begins, and return notices.
 
-    Raises:
-        ConfigError: They are on another machine, and what to do.
-        StorageError: The database or the store cannot be reached.
+    ConfigError: they are on another machine. StorageError: the database or the store cannot be
+    reached.
     """
     settings = session.settings
     if not session.checkpointed or not _may_be_elsewhere(settings):
@@ -79,7 +59,7 @@ async def take_up_files(session: Session, emit: Emit) -> Sequence[str]:
     if settings.storage.workspace_url is not None:
         await hold_run_lease(session, session.key)
     files = await asyncio.to_thread(ThreadFiles, session.key, settings)
-    async with progress_shown(files.progress, emit):
+    async with take.progress_shown(files.progress, emit):
         notices = await asyncio.to_thread(files.take_up)
     _taken_up[session.key] = files
     session.closers_of_run[_CLOSER] = partial(_leave, session.key)
@@ -92,7 +72,7 @@ async def put_files_back(session: Session, emit: Emit) -> None:
     if files is None:
         return
     try:
-        async with progress_shown(files.progress, emit):
+        async with take.progress_shown(files.progress, emit):
             notices = await asyncio.to_thread(files.put_back)
     except StorageError:
         files.failed = True
@@ -119,6 +99,49 @@ def _leave(thread: str) -> None:
             files.put_back()
 
 
+@dataclass(frozen=True)
+class FileLocation:
+    host: str
+    """Name of the machine, for people."""
+    home: str
+    """Identifies the home folder of the worker that had them last."""
+    root: str
+    """The workspace there."""
+    inode: int = 0
+    """Of that folder, by which other machines know it if they share its disk."""
+    outputs: str = ""
+    """The folder of long outputs there, as the conversation names it."""
+    store: str = ""
+    """`workspace_url`, if the files were put there."""
+    files: str = ""
+    """Digest of the workspace in the store."""
+    private: str = ""
+    """Digest of the private folder in the store."""
+    behind: bool = False
+    """Whether the files on the machine are newer than those in the store, which failed."""
+
+
+def find_location(database: Database, thread: str) -> FileLocation | None:
+    """Return where a thread's files are; None if it never had any. Blocks."""
+    rows = database.run("SELECT location FROM file_locations WHERE thread = ?", (thread,))
+    try:
+        return FileLocation(**read_json(rows[0][0])) if rows else None
+    except (StorageError, TypeError) as error:
+        raise DamagedRowError(
+            f"The row with the location of the files of thread {thread} is damaged: {error}."
+        ) from error
+
+
+def record_location(database: Database, thread: str, location: FileLocation) -> None:
+    """Record where a thread's files are. Blocks. LeaseLostError: another worker has the thread."""
+    database.run(
+        "INSERT INTO file_locations (thread, location) VALUES (?, ?)"
+        " ON CONFLICT (thread) DO UPDATE SET location = excluded.location",
+        (thread, json.dumps(asdict(location))),
+        worker_of=thread,
+    )
+
+
 @dataclass
 class _Part:
     """One of the two folders that move with a thread."""
@@ -126,15 +149,15 @@ class _Part:
     workspace: Workspace
     name: str
     """File name of the index."""
-    index: Index = field(init=False)
+    index: take.Index = field(init=False)
 
     def __post_init__(self) -> None:
-        self.index = read_index(self.workspace, self.name)
+        self.index = take.read_index(self.workspace, self.name)
 
     def save(self) -> None:
         """Save the index if possible; else all files are read again."""
         with suppress(OSError):
-            save_index(self.workspace, self.index, self.name)
+            take.write_index(self.workspace, self.index, self.name)
 
 
 class ThreadFiles:
@@ -147,10 +170,10 @@ class ThreadFiles:
     def __init__(self, thread: str, settings: Settings) -> None:
         workspace = Workspace.of(settings)
         self._thread, self._home = thread, settings.home
-        self._locations = FileLocationsTable(open_database(settings.database))
+        self._database = open_database(settings.database)
         url, limit = settings.storage.workspace_url, settings.storage.workspace_max_mb
         self._store = None if url is None else RemoteObjects(url, thread, settings.database)
-        self._extent = Extent(limit << 20, CACHES)
+        self._extent = take.Extent(limit << 20, take.CACHES)
         stays = tuple(workspace.private / name for name in _STAYS)
         private = Workspace(workspace.private, workspace.private, stays)
         self._workspace = workspace
@@ -168,7 +191,7 @@ class ThreadFiles:
 
     def find(self) -> FileLocation | None:
         """Return where the files are, if they must be fetched; ConfigError if they cannot be."""
-        self._recorded = place = self._locations.find(self._thread)
+        self._recorded = place = find_location(self._database, self._thread)
         if place is None or self._are_here(place):
             return None
         if self._store is None or place.store != str(self._store.url) or place.behind:
@@ -177,10 +200,14 @@ class ThreadFiles:
 
     def take_up(self) -> list[str]:
         """Fetch the files if another worker has used them, put back new ones, return notices."""
-        place = self.find()
-        if place is None or self._store is None:
-            return self.put_back()
-        return self._fetch(place, self._store) + self.put_back()
+        place, store, notices = self.find(), self._store, list[str]()
+        if place is not None and store is not None:
+            self._begin_transfer(store, 0)
+            notices = [f"The thread's files, last used on {place.host}, come from {store.url}."]
+            notices += self._fetch_part(self._files, place.files, store)
+            self._fetch_part(self._private, place.private, store)
+            self._workspace.add_former_outputs(Path(place.outputs))
+        return notices + self.put_back()
 
     def progress(self) -> str:
         """Describe how far the transfer under way is; "" before it has moved anything."""
@@ -206,16 +233,16 @@ class ThreadFiles:
         with self._lock:
             here = self._here()
             if self._store is None:
-                if not is_empty(self._workspace.root):
+                if not thread_snapshots.is_empty(self._workspace.root):
                     self._record(here)
                 return []
             self._begin_transfer(self._store, None)
             try:
                 for part in (self._files, self._private):
-                    part.index = take_snapshot(
+                    part.index = take.take_snapshot(
                         self._store, self._thread, part.workspace, self._extent, part.index
                     )
-            except TooManyFilesError as error:
+            except take.TooManyFilesError as error:
                 raise ConfigError(f"{error} They are too many to be kept in a store.") from error
             except FilesUnavailableError:
                 self._record(replace(self._recorded or here, behind=True))
@@ -235,7 +262,7 @@ class ThreadFiles:
         """Record where the files are; False if that was known."""
         if place == self._recorded:
             return False
-        self._locations.record(self._thread, place)
+        record_location(self._database, self._thread, place)
         self._recorded = place
         return True
 
@@ -258,19 +285,11 @@ class ThreadFiles:
             return place.home == here.home or shared
         if (place.home, place.root) == (here.home, here.root):
             root = self._workspace.root
-            return not place.files or (root.is_dir() and not is_empty(root))
+            return not place.files or (root.is_dir() and not thread_snapshots.is_empty(root))
         return bool(place.files) and place.files == self._files.index.snapshot
 
-    def _fetch(self, place: FileLocation, store: RemoteObjects) -> list[str]:
-        self._begin_transfer(store, 0)
-        notices = self._fetch_part(self._files, place.files, store)
-        self._fetch_part(self._private, place.private, store)
-        self._workspace.add_former_outputs(Path(place.outputs))
-        return [f"The thread's files, last used on {place.host}, come from {store.url}.", *notices]
-
     def _fetch_part(self, part: _Part, digest: str, store: RemoteObjects) -> list[str]:
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
+        aside = thread_snapshots.aside_folder(self._home, self._thread)
         try:
             entries = store.files_in(digest)
             coming = {path: one for path, one in entries if one.kind != "left out"}
@@ -285,27 +304,27 @@ class ThreadFiles:
         # Saved first: after a fetch that was cut off, its files are known not to be the person's.
         stamps = {**dict.fromkeys(fetched), **known.stamps}
         contents = {**fetched, **known.contents}
-        part.index = Index(part.workspace.root, "", stamps, contents, known.left_out)
+        part.index = take.Index(part.workspace.root, "", stamps, contents, known.left_out)
         part.save()
         done = restore_snapshot(
             store, digest, part.workspace, self._extent, part.index, aside, keeps_new=True
         )
-        return list(describe_differences(done, aside))
+        return list(thread_snapshots.describe_differences(done, aside))
 
     def _new_notices(self) -> Iterator[str]:
-        """Yield notices of what is left out, each once."""
         left_out = {**self._private.index.left_out, **self._files.index.left_out}
         new = sorted(left_out.keys() - self._reported)
         self._reported.update(new)
         url = self._recorded.store if self._recorded else ""
         large = ", more than [storage] workspace_max_mb. Another machine will not have that."
-        reasons = {TOO_LARGE: large, TOO_DEEP: ", which lies too deep."}
+        reasons = {take.TOO_LARGE: large, take.TOO_DEEP: ", which lies too deep."}
         other = ", which cannot be read."
         for reason in (*reasons.values(), other):
             if paths := [path for path in new if reasons.get(left_out[path], other) == reason]:
-                yield f"Not kept in {url}: {named_paths(paths)}{reason}"
+                yield f"Not kept in {url}: {thread_snapshots.named_paths(paths)}{reason}"
         if torn := self._files.index.torn:
-            yield f"Half of {named_paths(torn)} may be in {url}: written to as it was read."
+            names = thread_snapshots.named_paths(torn)
+            yield f"Part of {names} may be missing in {url}: changed while it was read."
 
 
 def home_id(home: Path) -> str:
@@ -327,7 +346,6 @@ def home_id(home: Path) -> str:
 
 
 def _elsewhere(thread: str, place: FileLocation) -> str:
-    """Describe where a thread's files are if they are not here, and what to do."""
     there = f"The files of thread {thread} are in {place.root} on {place.host}"
     if place.behind:
         return (
@@ -337,7 +355,7 @@ def _elsewhere(thread: str, place: FileLocation) -> str:
     if place.store:
         return (
             f"{there}, and in {place.store}. Set [storage] workspace_url (OPENMANUS_WORKSPACE_URL) "
-            "to that here, too."
+            "to that store here too."
         )
     return (
         f"{there}, and not on this machine. Resume it there, or set [storage] workspace_url "

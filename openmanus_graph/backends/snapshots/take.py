@@ -15,24 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.backends.snapshots.objects import (
-    HOLE,
-    PIECE,
-    Kind,
-    NewObjects,
-    ObjectStore,
-    TreeEntry,
-    digest_of,
-    list_of,
-)
+from openmanus_graph.backends.snapshots import objects
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.atomic_files import is_part
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.workspace import (
-    Workspace,
-    opened_folder,
-    put_file,
-)
+from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.folder_walk import Folder, TooDeepError, walk
 from openmanus_graph.safety.open_beneath import open_entry, read_beneath
 from openmanus_graph.state.settings import StorageSettings
@@ -46,7 +33,7 @@ MAX_ENTRIES = 250_000
 TOO_LARGE = "too large"
 UNREADABLE = "unreadable"
 TOO_DEEP = "too deep"
-OWN_HISTORY = "a history of its own"
+OWN_HISTORY = "a repository"
 
 Stamp = tuple[int, int, int, int, int]
 """Mode, size in bytes, times of modification and change in ns, inode: equal for an equal file."""
@@ -54,8 +41,6 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a folder a snapshot holds."""
-
     max_bytes: int
     """Above it, the largest files are left out."""
     ignored: Sequence[str]
@@ -96,18 +81,11 @@ class Scan:
         elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             self.unreadable.add(folder)
 
-    @property
-    def histories(self) -> list[str]:
-        """The ignored entries that are repositories."""
-        return [path for path in self.ignored if path.rpartition("/")[2] in HISTORIES]
-
 
 def scan(workspace: Workspace, ignore: Sequence[str]) -> Scan:
     """Look through a workspace without following links or naming protected entries. Blocks.
 
-    Raises:
-        TooManyFilesError: There are more than `MAX_ENTRIES`.
-        OSError: The workspace itself cannot be read.
+    TooManyFilesError: it has more than `MAX_ENTRIES`. OSError: it cannot be read.
     """
     found, protected = Scan(), workspace.protected_inside()
     pattern = re.compile("|".join(map(translate, ignore)) or "(?!)")
@@ -161,7 +139,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return (mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def kind_of(mode: int) -> Kind | None:
+def kind_of(mode: int) -> objects.Kind | None:
     """Return the kind of an entry; None for sockets, pipes and devices."""
     if stat.S_ISREG(mode):
         return "file"
@@ -210,8 +188,6 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Index:
-    """The content of a workspace's newest snapshot."""
-
     root: Path
     snapshot: str = ""
     stamps: Mapping[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
@@ -255,31 +231,26 @@ def write_index(workspace: Workspace, index: Index, name: str = INDEX) -> None:
 
 
 def take_snapshot(
-    store: ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
+    store: objects.ObjectStore, thread: str, workspace: Workspace, extent: Extent, before: Index
 ) -> Index:
     """Store what changed since the last snapshot, and return the new index. Blocks.
 
-    Args:
-        thread: May go back to the snapshot.
-        before: The index of the last snapshot.
-
-    Raises:
-        ConfigError: The workspace has too many files.
-        OSError: It cannot be read.
-        StorageError: The store cannot be written.
+    The thread can go back to the snapshot. ConfigError: the workspace has too many files. OSError:
+    it cannot be read. StorageError: the store cannot be written.
     """
     began = time.time_ns()
     found = scan(workspace, extent.ignored)
     left_out = dict.fromkeys(too_large(found, extent.max_bytes), TOO_LARGE)
     left_out |= dict.fromkeys(found.unreadable, UNREADABLE)
     left_out |= dict.fromkeys(found.too_deep, TOO_DEEP)
-    left_out |= dict.fromkeys(found.histories, OWN_HISTORY)
+    histories = [path for path in found.ignored if path.rpartition("/")[2] in HISTORIES]
+    left_out |= dict.fromkeys(histories, OWN_HISTORY)
     if before.snapshot and found.stamps == before.stamps and left_out == before.left_out:
         store.name_snapshot(thread, before.snapshot, workspace.root)
         return before
     changed = (path for path, stamp in found.stamps.items() if before.stamps.get(path) != stamp)
     store.require_room(found.stamps[path][1] for path in changed if path not in left_out)
-    for path in found.histories:  # named, so that a restore reports one that is gone
+    for path in histories:  # named, so that a restore reports one that is gone
         folder, _, name = path.rpartition("/")
         found.folders[folder].append(name)
     with store.adding() as new:
@@ -302,10 +273,13 @@ def take_snapshot(
 
 
 class _Taking:
-    """One snapshot under way."""
-
     def __init__(
-        self, workspace: Workspace, found: Scan, before: Index, new: NewObjects, settled_ns: int
+        self,
+        workspace: Workspace,
+        found: Scan,
+        before: Index,
+        new: objects.NewObjects,
+        settled_ns: int,
     ) -> None:
         self._workspace, self._found, self._before, self._new = workspace, found, before, new
         self._settled_ns = settled_ns
@@ -329,8 +303,8 @@ class _Taking:
                 entries.append([name, *entry])
                 if entry.kind != "left out":
                     self.contents[path] = entry.content
-        tree = list_of(entries)
-        self.trees[folder] = digest = digest_of(tree)
+        tree = objects.list_of(entries)
+        self.trees[folder] = digest = objects.digest_of(tree)
         if digest != (self._before.contents.get(folder) if folder else self._before.snapshot):
             self._new.add(tree)
 
@@ -378,40 +352,39 @@ class _Taking:
             file.seek(0)
         self.torn.append(path)
 
-    def _entry(self, path: str) -> TreeEntry | None:
-        """Return the entry of a path in its tree; None if it is gone."""
+    def _entry(self, path: str) -> objects.TreeEntry | None:
         if (why := self.left_out.get(path)) is not None:
-            return TreeEntry("left out", 0, 0, why)
+            return objects.TreeEntry("left out", 0, 0, why)
         mode, size, *_ = self._found.stamps[path]
         kind = kind_of(mode)
         if kind == "folder":
-            return TreeEntry("folder", permissions(mode), 0, self.trees[path])
+            return objects.TreeEntry("folder", permissions(mode), 0, self.trees[path])
         content = self.contents.get(path)
         if kind is None or content is None:
             return None
         if kind == "link":
-            return TreeEntry("link", 0, 0, content)
-        return TreeEntry("file", permissions(mode), size, content)
+            return objects.TreeEntry("link", 0, 0, content)
+        return objects.TreeEntry("file", permissions(mode), size, content)
 
 
-def add_file(file: BinaryIO, size: int, new: NewObjects) -> str:
+def add_file(file: BinaryIO, size: int, new: objects.NewObjects) -> str:
     """Store a file's first bytes in pieces, and return the digest for its `TreeEntry`."""
     digests = [new.add(piece) for piece in pieces_in(file, size)]
-    return digests[0] if size <= PIECE else new.add(list_of(digests))
+    return digests[0] if size <= objects.PIECE else new.add(objects.list_of(digests))
 
 
 def pieces_in(file: BinaryIO, size: int) -> Iterator[bytes]:
     """Yield a file's first bytes in pieces, at least one; its holes are not read."""
     has_holes = os.fstat(file.fileno()).st_blocks * _BLOCK < size
     data_at = 0
-    for start in range(0, size or 1, PIECE):
+    for start in range(0, size or 1, objects.PIECE):
         if has_holes and data_at <= start:
             data_at = _next_data(file, start, size)
-        if data_at >= start + PIECE <= size:
-            yield HOLE
+        if data_at >= start + objects.PIECE <= size:
+            yield objects.HOLE
             continue
         file.seek(start)
-        yield file.read(min(PIECE, size - start))
+        yield file.read(min(objects.PIECE, size - start))
 
 
 def _next_data(file: BinaryIO, start: int, size: int) -> int:

@@ -16,25 +16,10 @@ from langgraph.config import get_config
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.scratch import remove_folder
-from openmanus_graph.backends.snapshots.objects import (
-    MissingObjectError,
-    SnapshotStore,
-    TreeEntry,
-)
+from openmanus_graph.backends.snapshots import take
+from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore, TreeEntry
 from openmanus_graph.backends.snapshots.restore import Restored, restore_snapshot
-from openmanus_graph.backends.snapshots.take import (
-    TOO_DEEP,
-    TOO_LARGE,
-    UNREADABLE,
-    Extent,
-    Index,
-    TooManyFilesError,
-    join,
-    progress_shown,
-    read_index,
-    take_snapshot,
-    write_index,
-)
+from openmanus_graph.backends.snapshots.take import Index
 from openmanus_graph.config.resolve import private_folders, safe_name
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.checkpoint_lineage import GAP_KEY, SNAPSHOT_KEY, outer_namespace
@@ -60,15 +45,10 @@ async def snapshot_files(
 ) -> dict[str, Any]:
     """Take a snapshot of the workspace if a call may have changed files since the newest one.
 
-    Only for the outermost graph of a thread with checkpoints: in others nobody goes back. Notices
-    name what is left out, or why no snapshot could be taken.
-
-    Args:
-        only_first: Take one only if it is the first of the run, whatever calls did: a person may
-            have changed files since the run before.
-
-    Returns:
-        The state's update, empty if nothing changed.
+    Only for the outermost graph of a thread with checkpoints: threads do not go back in other
+    graphs. Notices name what is left out, or why no snapshot could be taken. With `only_first` one
+    is taken only if it is the first of the run, whatever calls did: a person may have changed files
+    since the run before. Returns the state's update, empty if nothing changed.
     """
     if current_replay() is not None or not session.checkpointed or session.is_nested:
         return {}
@@ -76,14 +56,14 @@ async def snapshot_files(
         return {}
     limits, is_first = session.settings.storage, session.find_cached(ThreadSnapshots) is None
     is_due = is_first if only_first else session.files_may_differ
-    if not is_due or not limits.takes_any:
+    if not is_due or not limits.snapshot_max_mb:
         return {}
     session.files_may_differ = False  # before: what changes meanwhile is looked at again
     try:
         snapshots = await session.cached_off_loop(ThreadSnapshots, lambda: snapshots_of(session))
-        async with progress_shown(snapshots.progress, emit):
+        async with take.progress_shown(snapshots.progress, emit):
             snapshot = await asyncio.to_thread(snapshots.take, session.workspace, limits)
-    except TooManyFilesError as error:
+    except take.TooManyFilesError as error:
         return note_gap(str(error), state, emit)
     except (OSError, StorageError) as error:
         session.files_may_differ = True
@@ -103,18 +83,20 @@ def note_gap(why: str, state: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
 
 TORN = "torn"
 _GAPS = {
-    TOO_LARGE: (
+    take.TOO_LARGE: (
         "Snapshots leave out {}: more than [storage] snapshot_max_mb. Going back does not restore "
         "that."
     ),
-    UNREADABLE: ("Snapshots leave out {}, which cannot be read. Going back does not restore that."),
-    TOO_DEEP: (
+    take.UNREADABLE: (
+        "Snapshots leave out {}, which cannot be read. Going back does not restore that."
+    ),
+    take.TOO_DEEP: (
         f"Snapshots leave out {{}}: it lies too deep, below {MOST_PARTS} folders or a very long "
         "path. Going back does not restore that."
     ),
     TORN: "The snapshot may hold half of {}, written to as it was read.",
 }
-"""Notices of what a snapshot lacks, by the reason."""
+"""Notices of what a snapshot leaves out, by the reason."""
 
 
 class ThreadSnapshots:
@@ -131,12 +113,12 @@ class ThreadSnapshots:
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
         """Take a snapshot and return its id. ConfigError, OSError, StorageError: it failed."""
         before, self._stored_before = self._known(workspace), self.store.moved_bytes
-        self._index = take_snapshot(
-            self.store, self._thread, workspace, Extent.of_snapshots(limits), before
+        self._index = take.take_snapshot(
+            self.store, self._thread, workspace, take.Extent.of_snapshots(limits), before
         )
         if self._index is not before:
             with suppress(OSError):  # the next process reads all files again
-                write_index(workspace, self._index)
+                take.write_index(workspace, self._index)
         return self._index.snapshot
 
     def progress(self) -> str:
@@ -148,10 +130,9 @@ class ThreadSnapshots:
 
     def restore(self, snapshot: str, workspace: Workspace, limits: StorageSettings) -> list[str]:
         """Restore a snapshot and return notices. ConfigError: it cannot be, and what to do."""
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        aside = self._home / "aside" / f"{safe_name(self._thread)}-{now}"
+        aside = aside_folder(self._home, self._thread)
         newest = self._known(workspace)
-        extent = Extent.of_snapshots(limits)
+        extent = take.Extent.of_snapshots(limits)
         taken_of = self.store.root_of(self._thread, snapshot)
         if taken_of is not None and taken_of != workspace.root:  # files of a copied thread
             self.store.move(self._thread, taken_of, workspace.root)
@@ -163,11 +144,11 @@ class ThreadSnapshots:
     def absence(self, snapshot: str) -> str:
         """Describe that there is no snapshot, or that it is not here; empty if it is."""
         if not snapshot:
-            return "There is no snapshot of the files from before that point: they are as they are."
+            return "There is no snapshot of the files at that point. They were not changed."
         if not self.store.has(snapshot):
             return (
                 f"The snapshot of that point is not in {self.store.file}: it was deleted, or taken "
-                "on another machine. The files are as they are."
+                "on another machine. The files were not changed."
             )
         return ""
 
@@ -187,7 +168,7 @@ class ThreadSnapshots:
         return self.store.root_of(self._thread, snapshot) != root and self.store.has(snapshot)
 
     def new_notices(self) -> Iterator[str]:
-        """Yield notices of what the newest snapshot lacks, each once."""
+        """Yield notices of what the newest snapshot leaves out, each once."""
         gaps = {*self._index.left_out.items(), *((path, TORN) for path in self._index.torn)}
         new = sorted(gaps - self._reported)
         self._reported |= gaps
@@ -198,10 +179,16 @@ class ThreadSnapshots:
     def _known(self, workspace: Workspace) -> Index:
         """Return the index of the workspace, if the store has its snapshot."""
         if self._index.root != workspace.root:
-            self._index = read_index(workspace)
+            self._index = take.read_index(workspace)
         if self.store.root_of(self._thread, self._index.snapshot) is None:
             self._index = Index(workspace.root)
         return self._index
+
+
+def aside_folder(home: Path, thread: str) -> Path:
+    """Return a new name of a folder for files that a restore puts aside."""
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    return home / "aside" / f"{safe_name(thread)}-{now}"
 
 
 def is_empty(folder: Path) -> bool:
@@ -231,7 +218,7 @@ def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
             one.close()
     elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
         return []
-    if not limits.takes_any:
+    if not limits.snapshot_max_mb:
         return []
     if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
         notices = [refusal]
@@ -286,7 +273,6 @@ def describe_gap(gap: str) -> list[str]:
 
 
 def describe_restore(done: Restored, aside: Path) -> Iterator[str]:
-    """Yield sentences about the result of a restore."""
     changed = len(done.written) + len(done.removed)
     if changed:
         yield f"Files were turned back: {len(done.written)} written, {len(done.removed)} removed."
@@ -343,7 +329,7 @@ def changes_between(store: SnapshotStore, before: str, after: str) -> list[Chang
         old = store.tree(before) if before else {}
         new = store.tree(after) if after else {}
         for name in old.keys() | new.keys():
-            was, now, path = old.get(name), new.get(name), join(folder, name)
+            was, now, path = old.get(name), new.get(name), take.join(folder, name)
             if was == now:
                 continue
             tree_before = was.content if was is not None and was.kind == "folder" else ""
@@ -387,7 +373,6 @@ def _entry_as_json(entry: TreeEntry | None) -> dict[str, object] | None:
 
 
 def _lines(store: SnapshotStore, entry: TreeEntry | None) -> list[str] | None:
-    """Return the lines of a text file; None for anything else."""
     if entry is None:
         return []
     if entry.kind != "file" or entry.size > MAX_TEXT_BYTES:

@@ -44,13 +44,13 @@ from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
-from openmanus_graph.state.plan import active_plan, no_plans
+from openmanus_graph.state.context import SERVER_TOOL_PREFIX
+from openmanus_graph.state.manus import active_plan, no_plans
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.tool import ServerPrompt
-    from openmanus_graph.state.mcp_server import MCPServer
+    from openmanus_graph.state.context import MCPServer
 
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, WAITING = 130, 4

@@ -21,8 +21,7 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_setup import new_run, take_thread, to_context
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
-from openmanus_graph.state.manus import Usage, add_usage, no_usage
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin, Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
 
 SIGNALLED = (143, 129)

@@ -35,7 +35,7 @@ from openmanus_graph.interfaces.service.threads import hold_thread, open_threads
 from openmanus_graph.model_calls.replay import Divergence
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.replaying import knowing_reply
-from openmanus_graph.state.mcp_server import Effect
+from openmanus_graph.state.context import Effect
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
 

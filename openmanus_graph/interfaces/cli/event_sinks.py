@@ -20,7 +20,7 @@ from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.planning.plan_view import is_plan_request
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
-from openmanus_graph.state.plan import shown_after
+from openmanus_graph.state.planning import shown_after
 
 OUTPUT_LINES = 6
 SHOWN_FILES = 20

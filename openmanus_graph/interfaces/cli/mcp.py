@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.tool import ServerTool, ServerTools
     from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
     from openmanus_graph.runtime.session import Session
-    from openmanus_graph.state.mcp_server import MCPServer
+    from openmanus_graph.state.context import MCPServer
 
 THREAD = "mcp"
 """Names the workspace of calls from the command line."""

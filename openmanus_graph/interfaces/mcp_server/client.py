@@ -32,8 +32,7 @@ from openmanus_graph.runtime.session_keeper import SessionKeeper
 from openmanus_graph.runtime.session_registry import enter_session, open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Artifact, PendingCall, no_usage
-from openmanus_graph.state.plan import Plans, no_plans
+from openmanus_graph.state.manus import Artifact, PendingCall, Plans, no_plans, no_usage
 from openmanus_graph.tool_calls.agent import Agent
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.declaration import traits_of

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.state.manus import no_usage
-from openmanus_graph.state.plan import shown_after
+from openmanus_graph.state.planning import shown_after
 
 SHOWN_CHARS = 2000
 """Of one output; the rest is in the conversation."""

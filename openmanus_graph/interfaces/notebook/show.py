@@ -28,7 +28,7 @@ from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.runtime.workspace import Workspace, read_file
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Artifact
-from openmanus_graph.testing import (
+from openmanus_graph.testing.chat_models import (
     RecordedChatModel,
     RecordedPlanModel,
     load_conversations,

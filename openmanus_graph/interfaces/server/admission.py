@@ -30,8 +30,7 @@ from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
-from openmanus_graph.state.manus import ManusState
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import ManusState, Origin
 from openmanus_graph.state.planning import PlanningState
 
 _OWN = "openmanus"

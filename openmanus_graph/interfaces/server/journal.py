@@ -23,7 +23,7 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread
-from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
+from openmanus_graph.backends.persistence.threads import JournalTable, Numbered
 from openmanus_graph.errors import StorageError
 
 MAX_EVENTS_IN_MEMORY = 2000

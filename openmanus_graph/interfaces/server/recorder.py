@@ -17,8 +17,7 @@ from fastapi.responses import StreamingResponse
 from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.journal import Numbered
-from openmanus_graph.backends.persistence.threads import Thread, describe_unused
+from openmanus_graph.backends.persistence.threads import Numbered, Thread, describe_unused
 from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.checkpoints import saver

@@ -49,7 +49,7 @@ from openmanus_graph.interfaces.service.runs import (
     progress_text,
 )
 from openmanus_graph.safety.provenance import origin_of_parts
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin
 
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0

@@ -115,7 +115,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(
             help="MCP server to use instead of all that are configured: NAME, URL or COMMAND. "
-            "Repeatable; ${NAME} stands for an environment variable."
+            "Repeatable; ${NAME} means an environment variable."
         ),
     ] = None
     config: Annotated[

@@ -47,7 +47,7 @@ from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath, r
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
-from openmanus_graph.state.plan import Origin
+from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.declaration import with_function
 

@@ -18,8 +18,7 @@ from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan_view import plan_document
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.manus import Artifact, Usage, add_usage, no_claims, no_usage
-from openmanus_graph.state.plan import Plan
+from openmanus_graph.state.manus import Artifact, Plan, Usage, add_usage, no_claims, no_usage
 from openmanus_graph.state.settings import Settings
 
 NO_RESULT = (

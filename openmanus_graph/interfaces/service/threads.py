@@ -23,12 +23,7 @@ from filelock import FileLock, Timeout
 
 from openmanus_graph.backends.persistence.backend import DamagedRowError
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.threads import (
-    DAMAGED,
-    Thread,
-    Threads,
-    describe_unused,
-)
+from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads, describe_unused
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.config.homes import openmanus_home

@@ -1,4 +1,7 @@
-"""`EffectLedger`: the effect ledger for the tool calls of any LangChain agent."""
+"""`EffectLedger`: the effect ledger for the tool calls of any LangChain agent.
+
+For apps; nothing of ours imports it.
+"""
 
 import asyncio
 import hashlib
@@ -20,12 +23,7 @@ from langgraph.runtime import RunControl, get_runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.ledger import (
-    CallPlace,
-    EffectKey,
-    Ledger,
-    open_ledger,
-)
+from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.errors import RefusedDataError
@@ -38,7 +36,7 @@ from openmanus_graph.runtime.checkpoint_lineage import (
 )
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.mcp_server import Effect, EffectName, as_effect
+from openmanus_graph.state.context import Effect, EffectName, as_effect
 from openmanus_graph.state.tool_traits import Reconcile
 from openmanus_graph.tool_calls.call_ledger import LedgerCall, exception_of, exception_record
 from openmanus_graph.tool_calls.declaration import traits_of, with_idempotency_key
@@ -113,7 +111,6 @@ class EffectLedger(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        """Run a call, or return its recorded outcome."""
         effect, config = self._effect_of(request), get_config()
         thread = checkpointed_thread(config)
         if thread is None:
@@ -240,8 +237,6 @@ def _numbered(first: EffectKey, number: int) -> EffectKey:
 
 @dataclass(frozen=True)
 class _Call:
-    """A tool call, and where in the conversation the model made it."""
-
     id: str
     name: str
     args: str
@@ -274,8 +269,8 @@ class _Call:
     async def key(self, thread: str, branch: str, ledger: Ledger) -> EffectKey:
         made_by = (self.reply, self.id)
         if self.parent:
-            place = CallPlace(thread, branch, self.namespace, self.parent, *self.made)
-            first = await ledger.first_at(place, *made_by)
+            place = (branch, self.namespace, self.parent, *self.made)
+            first = await ledger.first_at(thread, place, *made_by)
             if first[0] not in self.others:  # its reply was lost with its checkpoint
                 made_by = first
         line = f"{branch}|{self.namespace}"
