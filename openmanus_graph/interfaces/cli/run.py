@@ -168,7 +168,7 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
-        from openmanus_graph.interfaces.cli.user_input import TerminalInput
+        from openmanus_graph.interfaces.cli.terminal import TerminalInput
         from openmanus_graph.interfaces.service.failures import RunError
         from openmanus_graph.interfaces.service.runner import run_graph
 
@@ -187,7 +187,7 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
 @contextlib.contextmanager
 def make_sink(output: OutputOptions) -> "Generator[EventSink]":
     """Open the sink that the options ask for: for a program, for a terminal, or lines of text."""
-    from openmanus_graph.interfaces.cli.event_sinks import JsonSink, TerminalSink
+    from openmanus_graph.interfaces.cli.terminal import JsonSink, TerminalSink
 
     if output.json:
         yield JsonSink()

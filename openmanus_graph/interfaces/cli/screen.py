@@ -18,8 +18,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
-from openmanus_graph.interfaces.cli.event_sinks import TerminalSink, file_lines, first_lines, label
-from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines, first_lines, label
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 

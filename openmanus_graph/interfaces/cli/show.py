@@ -15,8 +15,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered, SafeConsole
 from openmanus_graph.interfaces.cli.threads import LatestThread
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.interfaces.service.threads import known_thread, thread_id, whole_thread

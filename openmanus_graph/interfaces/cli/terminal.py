@@ -1,11 +1,16 @@
-"""What shows the events of a run: JSON lines for a program, or text for a person on stderr."""
+"""A run at a terminal or for a program: what shows its events, and who answers its questions."""
 
+import asyncio
 import json
 import math
+import os
 import shlex
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -15,11 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.process import write_out
-from openmanus_graph.planning.plan import MARKS
-from openmanus_graph.planning.plan_view import is_plan_request
+from openmanus_graph.interfaces.cli.process import StdinLines, write_out
+from openmanus_graph.interfaces.service.runner import EventSink
+from openmanus_graph.planning.plan import MARKS, PlanError
+from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
+from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
+from openmanus_graph.state.interrupts import read_decision_on
 from openmanus_graph.state.plan import shown_after
 
 OUTPUT_LINES = 6
@@ -45,6 +53,14 @@ Continue with: [bold]openmanus resume {thread} --approve[/]
                [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
                [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 _COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
+EDIT = "e"
+QUESTION_PROMPT = "Your answer: "
+PROMPTS = {
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
+}
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
+NO_DECISION = "That is not a decision, and nothing was done."
 
 
 class JsonSink:
@@ -351,3 +367,79 @@ def _aligned(texts: Sequence[str], most: int = NAME_CELLS) -> list[str]:
     cut = [_cut(text, most) for text in texts]
     width = max(map(cell_len, cut), default=0)
     return [set_cell_size(text, width) for text in cut]
+
+
+class TerminalInput:
+    """The person at the terminal."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self.sink = sink
+
+    async def answer(self, interrupt: Any) -> Any | None:
+        """Return the answer to a question, None if there is no terminal or the input ends."""
+        lines = StdinLines()
+        if isinstance(self.sink, JsonSink) or not lines.interactive:
+            return None
+        asked = interrupt_event(interrupt)
+        if is_plan_request(asked):
+            return await _review_plan(lines, plan_of_request(asked))
+        kind = asked["kind"]
+        if kind == "question":
+            return await lines.ask(QUESTION_PROMPT)
+        while (typed := await lines.ask(PROMPTS[kind])) is not None:
+            if kind == "approval" and typed.strip().lower() == EDIT:
+                typed = await _edited_arguments(lines, asked["calls"])
+            if typed and read_decision_on(kind, typed) is not None:
+                return typed
+            sys.stderr.write(f"{NO_DECISION}\n")
+        return None
+
+
+async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
+    """Ask about a plan until there is an answer; an unchanged plan in the editor is none."""
+    from openmanus_graph.nodes.create_plan import read_review  # most runs do not need it
+
+    while (typed := await lines.ask(PLAN_PROMPT)) is not None:
+        if typed.strip().lower() == EDIT:
+            edited = await asyncio.to_thread(_edited_text, plan)
+            if edited is not None:
+                return edited
+            continue
+        try:
+            if read_review(typed) is not None:
+                return typed
+            problem = NO_DECISION
+        except PlanError as error:
+            problem = f"That cannot be done: {error}."
+        sys.stderr.write(f"{problem}\n")
+    return None
+
+
+async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return an edit decision as JSON, None if what was typed is not an object of arguments."""
+    draft = ""
+    if len(calls) == 1:
+        draft = json.dumps(calls[0]["args"], ensure_ascii=False)
+        if printable(draft) != draft:  # the editor must show all that it holds
+            draft = json.dumps(calls[0]["args"])
+    typed = await lines.ask("New arguments, as JSON: ", draft=draft)
+    try:
+        args = json.loads(typed or "")
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
+
+
+def _edited_text(text: str) -> str | None:
+    """Let the person edit a text; None if it was not changed."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            sys.stderr.write(f"The editor {editor!r} failed: {error}. Set EDITOR.\n")
+            return None
+        edited = path.read_text(encoding="utf-8", errors="replace")
+    return None if edited == text else edited
