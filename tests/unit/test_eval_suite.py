@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import regex
 
-from openmanus_graph.demo.recorded import SUITE, demo_folder
+from openmanus_graph.demo import SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.service.evals.suite import (
@@ -51,10 +51,10 @@ def test_a_check_that_is_no_text_names_the_kinds_that_there_are(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("check", "words"),
     [
-        ("fiel: report.md", ("no check", "`answer: PATTERN`")),
-        ("Does it work?", ("no check",)),
-        ("comand: a && b", ("no check",)),
-        ("", ("no check",)),
+        ("fiel: report.md", ("not a check", "`answer: PATTERN`")),
+        ("Does it work?", ("not a check",)),
+        ("comand: a && b", ("not a check",)),
+        ("", ("not a check",)),
         ("file:", ("names no file",)),
         ("command: ", ("names no command",)),
         ("command: rm -rf out", ("`rm -rf out`", "changes nothing")),

@@ -24,7 +24,7 @@ COMMANDS = {
     "run": ("run:run", "Do one task."),
     "plan": ("run:plan", "Do one task with a plan, whose steps run in parallel."),
     "batch": ("batch:batch", "Do many tasks; run it again to continue where it stopped."),
-    "eval": ("evaluation:evaluate", "Do the tasks of a suite, check each, and report what passes."),
+    "eval": ("batch:evaluate", "Do the tasks of a suite, check each, and report what passes."),
     "chat": ("chat:chat", "Talk with the agent: several turns on one thread."),
     "resume": ("run:resume", "Continue a thread that stopped, waits for an answer, or crashed."),
     "tell": ("threads:tell", "Send a running agent a message, which it reads at its next step."),

@@ -125,37 +125,37 @@ def demo(
     workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
 ) -> int:
     """Do a task with real tools and a recorded model: no key, no network."""
-    from openmanus_graph.demo.recorded import MODEL, PLAN_MODEL, require_packages
+    from openmanus_graph import demo as recorded
     from openmanus_graph.interfaces.cli.console import say
 
-    require_packages(PLAN_MODEL if plan else MODEL)
+    name, agent, task = (
+        (recorded.PLAN_MODEL, "planning", recorded.PLAN_TASK)
+        if plan
+        else (recorded.MODEL, "manus", recorded.TASK)
+    )
+    recorded.require_packages(name)
     if not output.json and not output.quiet:
         say(
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
             "files are real."
         )
-    return execute_run(lambda: _demo_run(workspace, has_plan=plan), output)
 
+    def make_run() -> "Run":
+        from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
+        from openmanus_graph.interfaces.service.runner import Run
+        from openmanus_graph.state.context import Context
 
-def _demo_run(workspace: str | None, *, has_plan: bool) -> "Run":
-    from openmanus_graph.demo import recorded
-    from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
-    from openmanus_graph.interfaces.service.runner import Run
-    from openmanus_graph.state.context import Context
+        thread = f"demo-{new_thread()}"
+        context = Context(model=recorded.recorded_model(name), workspace=workspace)
 
-    thread = f"demo-{new_thread()}"
-    agent, task = ("planning", recorded.PLAN_TASK) if has_plan else ("manus", recorded.TASK)
-    model = recorded.recorded_model(recorded.PLAN_MODEL if has_plan else recorded.MODEL)
-    context = Context(model=model, workspace=workspace)
+        def make_input() -> dict[str, object]:
+            with recorded.demo_folder() as folder:
+                given = InputOptions(file=[str(folder / recorded.DATA)])
+                return prepare_input(task, given, context, thread)
 
-    def make_input() -> dict[str, object]:
-        with recorded.demo_folder() as folder:
-            given = InputOptions(file=[str(folder / recorded.DATA)])
-            return prepare_input(task, given, context, thread)
+        return Run(thread, agent, task, context, {}, make_input)
 
-    return Run(
-        thread=thread, agent=agent, task=task, context=context, options={}, make_input=make_input
-    )
+    return execute_run(make_run, output)
 
 
 def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
