@@ -59,7 +59,7 @@ def test_a_check_that_is_no_text_names_the_kinds_that_there_are(tmp_path: Path) 
         ("command: ", ("names no command",)),
         ("command: rm -rf out", ("`rm -rf out`", "changes nothing")),
         ("answer:", ("names no pattern",)),
-        ("answer: (", ("no regular expression",)),
+        ("answer: (", ("not a regular expression",)),
         ("python: judges", ("names no function",)),
         ("python: a b:c", ("names no function",)),
         ("python: os.path; evil:x", ("names no function",)),

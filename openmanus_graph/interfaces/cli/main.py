@@ -31,7 +31,7 @@ COMMANDS = {
     "demo": ("run:demo", "Do a task with real tools and a recorded model: no key, no network."),
     "threads": ("threads:threads", "List the newest threads."),
     "show": ("show:show", "Show what was said and done in a thread."),
-    "export": ("export:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
+    "export": ("show:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
     "fork": ("fork:fork", "Try again from an earlier point of a thread, as a new thread."),
     "diff": ("fork:diff", "Show what changed in a thread's files between two of its points."),
     "replay": ("replay:replay", "Run a thread again from its record, and show what differs now."),
@@ -45,7 +45,7 @@ COMMANDS = {
     "serve": ("servers:serve", "Serve the page, Studio and the SDK on this machine."),
     "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
     "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),
-    "memory": ("memory:app", "Notes that agents keep for later conversations."),
+    "memory": ("threads:memory", "Notes that agents keep for later conversations."),
 }
 """In the order of the help: the function or Typer app (`MODULE:NAME`), and its first help line.
 
