@@ -249,27 +249,24 @@ def label(event: Mapping[str, Any]) -> str:
 
 
 class Checklist:
-    """The steps of a plan, and what the running ones do."""
+    """The steps of a plan, and what the running ones do. False until there are steps."""
 
     def __init__(self) -> None:
         self._plan: Mapping[str, Any] = {}
         """Title and steps."""
+        self._steps: Sequence[Mapping[str, Any]] = ()
         self._lines: dict[str, str] = {}
         """The line of each step as it was last written."""
         self._doing: dict[str, str] = {}
+        """What each step does; that of an empty name is what the plan itself does."""
         self._started: dict[str, float] = {}
-        self._overall = ""
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    @property
-    def _steps(self) -> Sequence[Mapping[str, Any]]:
-        steps: Sequence[Mapping[str, Any]] = self._plan.get("steps", ())
-        return steps
-
     def update(self, event: Mapping[str, Any]) -> None:
         self._plan = shown_after(self._plan, event)
+        self._steps = self._plan.get("steps", ())
         under_way = {str(s["id"]) for s in self._steps if s["status"] == "in_progress"}
         now = time.monotonic()
         self._started = {name: self._started.get(name, now) for name in under_way}
@@ -286,13 +283,7 @@ class Checklist:
 
     def doing(self, step: str, what: str) -> None:
         """Note what a step is doing; an empty name means the plan itself."""
-        if step:
-            self._doing[step] = what
-        else:
-            self._overall = what
-
-    def all_steps(self, width: int) -> Group:
-        return self._rows(self._steps, width)
+        self._doing[step] = what
 
     @property
     def progress(self) -> str:
@@ -305,14 +296,17 @@ class Checklist:
         active = [n for n, step in enumerate(steps) if step["status"] == "in_progress"]
         start = min(max(0, (active or [0])[0] - 1), max(0, len(steps) - room))
         shown = steps[start : start + room]
-        title = printable(self._plan["title"])
-        head = f"{self.progress}{' · ' if self._overall else ''}{self._overall} · {title}"
-        yield _row(head, style="bold")
+        facts = filter(None, (self.progress, self._doing.get("")))
+        head = f"{' · '.join(facts)} · {printable(self._plan['title'])}"
+        yield Text(head, style="bold", no_wrap=True, overflow="ellipsis")
         if start:
-            yield _row(f"… {start} above", style="dim")
+            yield Text(f"… {start} above", style="dim")
         yield self._rows(shown, options.max_width)
         if left := len(steps) - start - len(shown):
-            yield _row(f"… {left} below", style="dim")
+            yield Text(f"… {left} below", style="dim")
+
+    def all_steps(self, width: int) -> Group:
+        return self._rows(self._steps, width)
 
     def _rows(self, steps: Sequence[Mapping[str, Any]], width: int) -> Group:
         """Render each step in one line, cutting its text if it is too long."""
@@ -323,10 +317,9 @@ class Checklist:
         if room < TEXT_CELLS and columns:  # then show only the time
             facts = _aligned(columns[1])
             room = width - 6 - cell_len(names[0]) - cell_len(facts[0])
-        texts = [_cut(" ".join(printable(step["text"]).split()), max(1, room)) for step in steps]
+        texts = _aligned([" ".join(printable(one["text"]).split()) for one in steps], max(1, room))
         rows: list[Text] = []
-        columns_of_row = zip(steps, names, _aligned(texts, max(1, room)), facts, strict=True)
-        for step, name, text, fact in columns_of_row:
+        for step, name, text, fact in zip(steps, names, texts, facts, strict=True):
             row = Text(no_wrap=True, overflow="crop")
             row.append(f"{MARKS[step['status']]} ", style=_COLOURS.get(step["status"], ""))
             row.append(f"{name} ", style="bold").append(f"{text} ").append(fact, style="dim")
@@ -355,16 +348,11 @@ def _step_line(step: Mapping[str, Any]) -> str:
     return f"{mark} [bold]{escape(printable(step['id']))}[/] {text} [dim]({shown})[/]"
 
 
-def _row(text: str, *, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
-def _cut(text: str, cells: int) -> str:
-    return text if cell_len(text) <= cells else f"{set_cell_size(text, cells - 1)}…"
-
-
 def _aligned(texts: Sequence[str], most: int = NAME_CELLS) -> list[str]:
-    cut = [_cut(text, most) for text in texts]
+    """Return the texts in the same width: that of the longest, and at most so many cells."""
+    cut = [
+        text if cell_len(text) <= most else f"{set_cell_size(text, most - 1)}…" for text in texts
+    ]
     width = max(map(cell_len, cut), default=0)
     return [set_cell_size(text, width) for text in cut]
 
@@ -405,10 +393,10 @@ async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
             if edited is not None:
                 return edited
             continue
+        problem = NO_DECISION
         try:
             if read_review(typed) is not None:
                 return typed
-            problem = NO_DECISION
         except PlanError as error:
             problem = f"That cannot be done: {error}."
         sys.stderr.write(f"{problem}\n")
