@@ -62,19 +62,19 @@ def write_out(text: str) -> None:
 
 def is_stdout_closed() -> bool:
     """Return True if this process was started without a stdout."""
-    raw = _raw(sys.stdout)
+    raw = _raw_stdout()
     return raw is not None and raw.missing
 
 
 def stdout_failure() -> str | None:
     """Flush stdout, and return why writing to it failed, or None."""
     sys.stdout.flush()
-    raw = _raw(sys.stdout)
+    raw = _raw_stdout()
     return raw.failure.strerror if raw is not None and raw.failure is not None else None
 
 
-def _raw(stream: TextIO) -> _StandardStream | None:
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+def _raw_stdout() -> _StandardStream | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw if isinstance(raw, _StandardStream) else None
 
 
@@ -137,14 +137,12 @@ class StdinLines:
     async def _wait_until_readable(self) -> None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
-        try:
+        with contextlib.suppress(PermissionError):  # a file, which is always readable
             loop.add_reader(self._descriptor, ready.set)
-        except PermissionError:
-            return  # a file, which is always readable
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._descriptor)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(self._descriptor)
 
 
 @contextlib.contextmanager
@@ -198,6 +196,9 @@ def is_own_process() -> bool:
     return bool(_entered)
 
 
+# Exit handlers are called in reverse order. This module is loaded before those that close
+# databases, sessions and browsers, remove folders and send traces, so that its own comes last.
+@atexit.register
 def _end_at_once() -> None:
     if not _codes:
         return
@@ -206,8 +207,3 @@ def _end_at_once() -> None:
         if not stream.closed:  # a server over them closes them
             stream.flush()
     os._exit(_codes[0])
-
-
-# Exit handlers are called in reverse order. This module is loaded before those that close
-# databases, sessions and browsers, remove folders and send traces, so that its own comes last.
-atexit.register(_end_at_once)
