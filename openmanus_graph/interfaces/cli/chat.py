@@ -9,7 +9,6 @@ import tempfile
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -225,7 +224,7 @@ class ChatSession:
                     files.append(str(path))
                     pasted = f"{label} (in the file {path.name})"
                 text = text.replace(label, pasted)
-            added = own_words(typed, draft)
+            added = editor.own_words(typed, draft)
             words = await asyncio.to_thread(editor.without_mentions, added, workspace)
             own = Origin(words=words, urls=[], tainted=bool(draft or pastes), names=True)
             origin = own if own["tainted"] or words != typed else None
@@ -249,17 +248,6 @@ class ChatSession:
     async def resume(self, reply: run_setup.ResumeAnswer) -> None:
         resuming = run_setup.resuming_run
         await self.do(await asyncio.to_thread(resuming, self.thread, reply, RunOptions()))
-
-
-def own_words(typed: str, draft: str) -> str:
-    """Return the words that the user added to a draft."""
-    if not draft.strip():
-        return typed
-    drafted, words = draft.split(), typed.split()
-    changes = SequenceMatcher(None, drafted, words).get_opcodes()
-    return "\n".join(
-        " ".join(words[start:end]) for kind, *_, start, end in changes if kind != "equal"
-    )
 
 
 def _describe_open(known: Thread) -> str:

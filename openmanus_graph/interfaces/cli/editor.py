@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -243,6 +244,17 @@ def without_mentions(text: str, workspace: Path) -> str:
     """Return a message without the names of files that it mentions. Blocks."""
     return _MENTION.sub(
         lambda match: match[0] if _mentioned(match, workspace)[0] is None else "", text
+    )
+
+
+def own_words(typed: str, draft: str) -> str:
+    """Return the words that the user added to a draft."""
+    if not draft.strip():
+        return typed
+    drafted, words = draft.split(), typed.split()
+    changes = SequenceMatcher(None, drafted, words).get_opcodes()
+    return "\n".join(
+        " ".join(words[start:end]) for kind, *_, start, end in changes if kind != "equal"
     )
 
 
