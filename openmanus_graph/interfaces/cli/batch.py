@@ -59,6 +59,10 @@ _REASON_CHARS = 100
 DefaultAgent = Annotated[
     str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
 ]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option("--max-cost-usd", min=0, help="Dollars of all runs together. Default: no limit."),
+]
 
 
 @takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
@@ -74,12 +78,7 @@ def batch(
     ] = None,
     agent: DefaultAgent = None,
     jobs: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 4,
-    budget_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-cost-usd", min=0, help="Dollars of all tasks together. Default: no limit."
-        ),
-    ] = None,
+    budget_usd: BudgetOption = None,
     remote: Annotated[
         str | None,
         typer.Option(help="Address of a server that does them; its token is in OPENMANUS_TOKEN."),
@@ -221,12 +220,7 @@ def evaluate(
     repeat: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 1,
     agent: DefaultAgent = None,
     jobs: Annotated[int, typer.Option(min=1, help="Attempts that run at the same time.")] = 4,
-    budget_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-cost-usd", min=0, help="Dollars of all attempts together. Default: no limit."
-        ),
-    ] = None,
+    budget_usd: BudgetOption = None,
 ) -> int:
     """Do the tasks of a suite, check each, and report what passes."""
     require_stdout()

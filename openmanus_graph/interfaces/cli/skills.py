@@ -22,7 +22,6 @@ from openmanus_graph.interfaces.cli.threads import JsonLinesOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.addresses import RedisUrl
-from openmanus_graph.state.context import Skill
 
 app = typer.Typer(
     help="Skills: folders of instructions and scripts for certain tasks.",
@@ -36,7 +35,8 @@ def list_skills(as_json: JsonLinesOption = False) -> int:
     """List the skills, where they are, and what keeps one from being used."""
     found = instructions.find_skills()
     known = {one.skill.name for one in found if one.skill}
-    shipped = [skill for skill in shipped_skills() if skill.name not in known]
+    folders = filter(instructions.skill_file, sorted(SHIPPED.iterdir()))
+    shipped = [skill for skill in map(instructions.read_skill, folders) if skill.name not in known]
     if as_json:
         found += [instructions.FoundSkill(skill.folder, "shipped", skill) for skill in shipped]
         for one in found:
@@ -103,15 +103,6 @@ def add_skill(
     shutil.copytree(skill.folder, target, symlinks=True)
     sys.stderr.write(f"Added {skill.name}: {target}\n")
     return 0
-
-
-def shipped_skills() -> list[Skill]:
-    """Return the skills that come with OpenManus."""
-    return [
-        instructions.read_skill(folder)
-        for folder in sorted(SHIPPED.iterdir())
-        if instructions.skill_file(folder)
-    ]
 
 
 def trust() -> int:
