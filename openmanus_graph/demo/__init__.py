@@ -60,18 +60,20 @@ def recorded_model(model: str, **fields: Any) -> BaseChatModel:
     """Return the model of a recording, `demo:NAME` as a model's setting.
 
     Raises:
-        ConfigError: There is no such recording.
+        ConfigError: The recording does not exist.
     """
     if model not in _NEEDED:
         raise ConfigError(f"There is no recording {model!r}. Available: {', '.join(_NEEDED)}.")
+    if model == PLAN_MODEL:
+        fields = {
+            "profile": {"image_inputs": True},
+            **fields,
+        }  # it could see charts
     with demo_folder() as folder:
-        if model == EVALS_MODEL:
-            return DemoModel(load_conversations(folder / "evals" / "recording.json"), **fields)
-        if model == PLAN_MODEL:
-            conversations = load_conversations(folder / f"{model}.json")
-            # The recorded model could see charts.
-            return DemoModel(conversations, profile={"image_inputs": True}, **fields)
-        return DemoModel({DATA: load_recording(folder / f"{model}.json")}, **fields)
+        if model == MODEL:
+            return DemoModel({DATA: load_recording(folder / f"{model}.json")}, **fields)
+        name = "evals/recording.json" if model == EVALS_MODEL else f"{model}.json"
+        return DemoModel(load_conversations(folder / name), **fields)
 
 
 def demo_folder() -> AbstractContextManager[Path]:

@@ -27,13 +27,9 @@ from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.process import is_own_process, silent_keys
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service import batch_files
 from openmanus_graph.interfaces.service.batch import Batch, Budget, LocalTaskRunner, TaskRunner
-from openmanus_graph.interfaces.service.batch_files import (
-    BatchResult,
-    Results,
-    open_results,
-    read_tasks,
-)
+from openmanus_graph.interfaces.service.batch_files import BatchResult, Results
 from openmanus_graph.interfaces.service.evals import evaluation as evals
 from openmanus_graph.interfaces.service.evals import page
 from openmanus_graph.interfaces.service.evals.suite import RESULTS, Grader, Suite, read_suite
@@ -89,12 +85,12 @@ def batch(
         ask_for_trust(options.config)
         check_agent(agent)
     path = Path(tasks)
-    todo = read_tasks(path, agent_names() if remote is None else None)
+    todo = batch_files.read_tasks(path, agent_names() if remote is None else None)
     out_path = Path(out) if out is not None else path.with_suffix(".results.jsonl")
     if out_path.exists() and out_path.samefile(path):
         raise ConfigError("--out is the file of the tasks. Give another one.")
     place = str(database_url()) if remote is None else remote.rstrip("/")
-    with log_file(output.log), open_results(out_path, todo, place) as results:
+    with log_file(output.log), batch_files.open_results(out_path, todo, place) as results:
         budget = Budget(budget_usd, results.cost_usd)
         sink = BatchProgress(len(todo), results, budget, quiet=output.quiet)
         runner: TaskRunner
@@ -240,7 +236,7 @@ def evaluate(
         about = _about(opened, repeat, agent, options)
         evals.prepare_folder(folder, about)
         attempts = opened.attempts(repeat)
-        with open_results(folder / RESULTS, attempts, str(database_url())) as results:
+        with batch_files.open_results(folder / RESULTS, attempts, str(database_url())) as results:
             evals.store_about(folder, about)  # now that the results are known to be of this suite
             budget = Budget(budget_usd, results.cost_usd)
             grader = Grader(opened, options, folder)

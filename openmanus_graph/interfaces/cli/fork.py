@@ -294,7 +294,7 @@ def diff(
 
 
 async def _snapshots(thread: str, begin: str | None, end: str | None) -> tuple[str, str, str]:
-    """Return the snapshots of two points, and why the later one lacks the newest changes."""
+    """Return the snapshots of two points, and why the later one misses the newest changes."""
     async with open_checkpointer(database_url()) as saver:
         points = await checkpoints.points_of(saver, thread)
         if not points and (begin is None or end is None):

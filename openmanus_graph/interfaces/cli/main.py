@@ -173,7 +173,7 @@ def _run() -> None:
         try:
             Path.cwd()
         except OSError:
-            _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
+            _end("The working folder no longer exists. Change to another one: cd FOLDER.", 2)
         if not failures.is_storage_fault(error):
             raise
         _end(failures.describe_storage_failure(error, home_place()), 1)

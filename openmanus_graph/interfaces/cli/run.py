@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.process import (
-    is_own_process,
-    is_stdout_closed,
-    silent_keys,
-    stdout_failure,
-)
+from openmanus_graph.interfaces.cli import process
 from openmanus_graph.interfaces.cli.threads import LatestThread
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
@@ -128,11 +123,9 @@ def demo(
     from openmanus_graph import demo as recorded
     from openmanus_graph.interfaces.cli.console import say
 
-    name, agent, task = (
-        (recorded.PLAN_MODEL, "planning", recorded.PLAN_TASK)
-        if plan
-        else (recorded.MODEL, "manus", recorded.TASK)
-    )
+    name, agent, task = recorded.MODEL, "manus", recorded.TASK
+    if plan:
+        name, agent, task = recorded.PLAN_MODEL, "planning", recorded.PLAN_TASK
     recorded.require_packages(name)
     if not output.json and not output.quiet:
         say(
@@ -174,9 +167,11 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
 
         run = make_run()
         with make_sink(output) as sink:
-            running = run_graph(run, sink, TerminalInput(sink), ends_process=is_own_process())
+            running = run_graph(
+                run, sink, TerminalInput(sink), ends_process=process.is_own_process()
+            )
             code = run_and_close_models(running)
-    if failure := stdout_failure():
+    if failure := process.stdout_failure():
         raise RunError(
             f"stdout cannot be written: {failure}. Nothing is lost: the thread keeps the answer "
             f"(openmanus show {shlex.quote(run.thread)})."
@@ -199,13 +194,13 @@ def make_sink(output: OutputOptions) -> "Generator[EventSink]":
     from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
 
     screen = ScreenSink()
-    with silent_keys(), contextlib.closing(screen):
+    with process.silent_keys(), contextlib.closing(screen):
         yield screen
 
 
 def require_stdout() -> None:
     """Raise ConfigError if stdout is closed: the answer could not be written."""
-    if is_stdout_closed():
+    if process.is_stdout_closed():
         raise ConfigError(
             "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "
             "/dev/null if you do not need it."
