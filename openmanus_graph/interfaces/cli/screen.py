@@ -174,7 +174,7 @@ class ScreenSink(TerminalSink):
     @override
     def _summary(self, event: Mapping[str, Any]) -> None:
         if self.checklist:
-            self.console.print(self.checklist.all_steps(self.console.width))
+            self.console.print(self.checklist.rows(self.console.width))
         usage = event["usage"]
         steps = f"{self.step} step{'' if self.step == 1 else 's'}"
         facts = (

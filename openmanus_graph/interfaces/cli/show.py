@@ -32,9 +32,8 @@ from openmanus_graph.interfaces.cli.threads import LatestThread, complete_thread
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import final_event as finals
 from openmanus_graph.interfaces.service import replay as replaying
-from openmanus_graph.interfaces.service import threads, transcript
+from openmanus_graph.interfaces.service import run_setup, threads, transcript
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
-from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan_view import plan_as_json
 from openmanus_graph.runtime.atomic_files import write_own_file
@@ -197,13 +196,7 @@ def _events_of(known: Thread) -> list[Event]:
         events, replayed = asyncio.run(_replayed_events(record, known))
         if not replayed.ended:
             return events
-    return asyncio.run(_from_messages(known))
-
-
-async def _from_messages(known: Thread) -> list[Event]:
-    async with open_checkpointer(database_url()) as saver:
-        graph = build_agent(known.agent, checkpointer=saver)
-        state = await graph.aget_state({"configurable": {"thread_id": known.id}})
+    state = asyncio.run(run_setup.read_thread_state(known.id, known.agent)).state
     events = [*finals.events_from_messages(known, state.values.get("messages", []))]
     if known.status not in ("running", "interrupted"):
         events.append(finals.final_event(state, cancelled=known.status == "cancelled"))
@@ -220,7 +213,7 @@ async def _replayed_events(
     await put_beginning(before.checkpointer, record.thread, record.beginning)
     state = await before.aget_state({"configurable": {"thread_id": record.thread}})
     seen.events += finals.events_from_messages(record, state.values.get("messages", []))
-    context = to_context(RunOptions().over(dict(record.options)))
+    context = run_setup.to_context(RunOptions().over(dict(record.options)))
     with observing_runs(seen):
         if isinstance(source, Thread):
             found = await replaying.replay_thread(source, context, graph=graph)

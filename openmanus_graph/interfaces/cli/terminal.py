@@ -301,15 +301,13 @@ class Checklist:
         yield Text(head, style="bold", no_wrap=True, overflow="ellipsis")
         if start:
             yield Text(f"… {start} above", style="dim")
-        yield self._rows(shown, options.max_width)
+        yield self.rows(options.max_width, shown)
         if left := len(steps) - start - len(shown):
             yield Text(f"… {left} below", style="dim")
 
-    def all_steps(self, width: int) -> Group:
-        return self._rows(self._steps, width)
-
-    def _rows(self, steps: Sequence[Mapping[str, Any]], width: int) -> Group:
-        """Render each step in one line, cutting its text if it is too long."""
+    def rows(self, width: int, steps: Sequence[Mapping[str, Any]] | None = None) -> Group:
+        """Render each step, by default all, in one line, cutting its text if it is too long."""
+        steps = self._steps if steps is None else steps
         names = _aligned([printable(str(step["id"])) for step in steps])
         columns = list(zip(*map(self._facts, steps), strict=True))
         facts = [" ".join(row) for row in zip(*map(_aligned, columns), strict=True)]
