@@ -110,7 +110,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/files": "  a.py  6 bytes",
             "/cost": "in this chat: 2 model calls, 200 tokens in (80 cached), 40 out",
             "/plan": "This thread has no plan.",
-            "/approve": "This thread asks nothing",
+            "/approve": "This thread has no open question",
             "/fork": "Go back to one of them: /fork NUMBER",
             "/fork 1": "begins after point 1",
             "/resume nobody": "There is no thread 'nobody'",
@@ -261,7 +261,7 @@ def test_a_wrong_file_does_not_end_the_chat(cli: Cli, model: OpenAIServer) -> No
     with Terminal(cli, "chat", "--workspace", "files") as terminal:
         terminal.see(READY)
         terminal.type("see @../project/a.csv\r")
-        terminal.see("already with other content")
+        terminal.see("with other content")
         terminal.type("then without\r")
         terminal.see("Good.")
         terminal.type("/exit\r")

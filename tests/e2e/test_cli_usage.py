@@ -48,7 +48,7 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "unknown thread exported": (("export", "nope"), ["nope", "known"]),
     "unknown thread deleted": (("threads", "--delete", "nope"), ["nope", "known"]),
     "two replies": (("resume", "known", "--approve", "--reject"), ["--approve"]),
-    "answer to nothing": (("resume", "known", "--answer", "x"), ["asks nothing"]),
+    "answer to nothing": (("resume", "known", "--answer", "x"), ["no open question"]),
     "nothing to resume": (("resume", "known"), ["finished"]),
     "policy on resume": (("resume", "known", "--policy", "auto"), ["--policy"]),
     "export nowhere": (("export", "known", "--output", "no/where.md"), ["no/where.md"]),
