@@ -46,8 +46,6 @@ _CALL_FORMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     name: str
     state: State
     detail: str
@@ -103,7 +101,6 @@ def _configuration() -> Iterator[Finding]:
     from openmanus_graph.model_calls.run_models import prepare_models
 
     async def resolved(settings: Settings) -> "ResolvedModel":
-        """Return the main model, which is not asked. ConfigError: a package or key is missing."""
         await prepare_models(settings)
         return await resolve_model(settings.main)
 
@@ -211,14 +208,12 @@ def _browser() -> Iterator[Finding]:
 def _desktop() -> Iterator[Finding]:
     from openmanus_graph.backends.desktop.desktop import DEBIAN_PACKAGES, missing_programs
 
-    missing = missing_programs()
-    if not missing:
-        yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
-        return
-    detail = f"{', '.join(missing)} missing; the agent desktop needs them"
+    detail = "its programs are here; it needs a model that sees"
+    if missing := missing_programs():
+        detail = f"{', '.join(missing)} missing; the agent desktop needs them"
     debian = shutil.which("apt-get") is not None  # other systems have other package names
     fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
-    yield Finding("desktop", "optional", detail, fix)
+    yield Finding("desktop", "optional" if missing else "ok", detail, fix)
 
 
 def _data() -> Iterator[Finding]:
@@ -235,10 +230,9 @@ def _data() -> Iterator[Finding]:
 
 
 def _bash() -> Iterator[Finding]:
-    if shell := shutil.which("bash"):
-        yield Finding("bash", "ok", shell)
-    else:
-        yield Finding("bash", "missing", "the tool bash needs it", install_commands("bash"))
+    shell = shutil.which("bash")
+    detail = shell or "the tool bash needs it"
+    yield Finding("bash", "ok" if shell else "missing", detail, install_commands("bash"))
 
 
 def _home() -> Iterator[Finding]:

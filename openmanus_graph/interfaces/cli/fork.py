@@ -45,8 +45,6 @@ COLORS = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
 
 @dataclass
 class ForkedFiles:
-    """The new thread's folder, and what it holds."""
-
     folder: Path
     state: Literal["restored", "kept"]
     notices: list[str] = field(default_factory=list[str])
@@ -140,7 +138,6 @@ def begin_fork(
 
 
 def _require_point(points: Sequence[Point], at: str, thread: str) -> Point:
-    """Return the point that a person named. ConfigError if there is none."""
     point = checkpoints.find_point(points, at)
     if point is None:
         raise ConfigError(

@@ -67,7 +67,6 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
 
 
 async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
-    """Ask for what was not given as an option."""
     if model is not None:
         spec = specs.parse_spec(model)
         return ModelChoice(str(spec), base_url, await _ask_key(spec.provider, base_url))

@@ -94,7 +94,6 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _named_server(name: str, config: str | None) -> "MCPServer":
-    """Return the server of this name, URL or command. ConfigError: there is none."""
     (server,) = _settings(config, (name,)).mcp_servers
     return server
 
@@ -112,8 +111,6 @@ def _settings(config: str | None, servers: Sequence[Any]) -> Settings:
 async def _started(
     servers: Sequence["MCPServer"], config: str | None
 ) -> "AsyncGenerator[tuple[ServerTools, Session]]":
-    """Start servers in a new session, and close it."""
-
     def open_session() -> "Session":
         from openmanus_graph.runtime.session import Session
 

@@ -111,7 +111,6 @@ class Changes:
         return changed, what_if
 
     def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a thread that continues with the changes."""
         known: dict[str, Any] = {"prompts": {}, "replaced_tools": {}, **options}
         tried: dict[str, Any] = {
             "model": self.model,
@@ -389,7 +388,7 @@ class _Continuation:
         )
 
     def _effect(self, call: EffectKey) -> Effect:
-        """Return what a call may change; the worst is assumed of tools that the agent lacks."""
+        """Return what a call may change; the worst is assumed of tools that the agent misses."""
         tools = {tool.name: tool for tool in agent_tools(self.source.agent)}
         traits = traits_of(tools[call.tool]) if call.tool in tools else Traits()
         return traits.effect_of(json.loads(call.args))
@@ -421,10 +420,10 @@ class _Continuation:
                     await saver.aput_writes(written, writes, task, path)
 
     async def _keep_outcomes(self, new: str) -> None:
-        """Let the record answer, for the new thread, the calls before the first different one.
+        """Let the record answer the calls of the last reply that were like the recorded ones.
 
-        Of the reply that the replay stopped at. Those that change files are made again, in the new
-        thread's folder: its files are those from before the reply.
+        Calls that change files are made again, in the new thread's folder: its files are those
+        from before the reply.
         """
         ledger = await asyncio.to_thread(open_ledger, database_url())
         for effect, entry in self.divergence.answered:

@@ -63,7 +63,6 @@ def _planned(given: InputOptions) -> InputOptions:
 
 
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
-    """Do one task and return the exit code."""
     from openmanus_graph.backends.models.spec import parse_spec
     from openmanus_graph.graphs.catalog import check_agent
     from openmanus_graph.interfaces.cli.skills import ask_for_trust
@@ -199,7 +198,6 @@ def make_sink(output: OutputOptions) -> "Generator[EventSink]":
 
 
 def require_stdout() -> None:
-    """Raise ConfigError if stdout is closed: the answer could not be written."""
     if process.is_stdout_closed():
         raise ConfigError(
             "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "

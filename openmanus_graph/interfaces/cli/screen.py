@@ -49,8 +49,6 @@ _DIFF_STYLES = {"+": "green", "-": "red", " ": "dim", "…": "dim"}
 
 @dataclass(frozen=True)
 class _Call:
-    """A running call."""
-
     tool: str
     args: Args
     line: str

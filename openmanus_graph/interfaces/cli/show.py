@@ -93,7 +93,6 @@ def _print_markdown(parts: Iterable[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return messages in a form that JSON can hold."""
     if isinstance(value, list) and value and isinstance(value[0], BaseMessage):
         return messages_to_dict(cast("list[BaseMessage]", value))
     return cast("Any", value)

@@ -67,7 +67,6 @@ class JsonSink:
     """One JSON event per line on stdout."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Write an event; after Ctrl-C, stderr tells how to resume."""
         write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
         if event["type"] == "final" and event["status"] == "cancelled":
             sys.stderr.write(f"Continue with: openmanus resume {shlex.quote(event['thread'])}\n")
