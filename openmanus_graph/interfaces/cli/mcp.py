@@ -118,11 +118,13 @@ async def _started(
         session.workspace.prepare()
         return session
 
+    def ignore(event: dict[str, Any]) -> None:
+        """Show nothing: the printed rows hold the same."""
+
     session = await asyncio.to_thread(open_session)
     try:
         resolve_server_tools = await asyncio.to_thread(load_client)
-        # Events are not shown: the printed rows hold the same.
-        yield await resolve_server_tools(servers, session, lambda _: None), session
+        yield await resolve_server_tools(servers, session, ignore), session
     finally:
         await asyncio.to_thread(session.close)
 

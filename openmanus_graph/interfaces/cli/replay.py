@@ -388,7 +388,7 @@ class _Continuation:
         )
 
     def _effect(self, call: EffectKey) -> Effect:
-        """Return what a call may change; the worst is assumed of tools that the agent misses."""
+        """Return what a call may change: the worst if the agent does not have its tool."""
         tools = {tool.name: tool for tool in agent_tools(self.source.agent)}
         traits = traits_of(tools[call.tool]) if call.tool in tools else Traits()
         return traits.effect_of(json.loads(call.args))

@@ -9,7 +9,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -272,7 +272,7 @@ def delete_note(path: NoteArgument) -> int:
 
 
 @contextmanager
-def _refusals(kind: type[Exception]) -> Iterator[None]:
+def _refusals(kind: type[Exception]) -> Generator[None]:
     """Raise what the memory refuses as an error of this kind."""
     try:
         yield
