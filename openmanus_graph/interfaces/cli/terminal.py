@@ -211,7 +211,7 @@ class TerminalSink:
         self.console.print(table)
 
     def _doing(self, event: Mapping[str, Any], what: str) -> None:
-        self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
+        self.checklist.doing[str(event.get("plan_step", "")).partition("/")[0]] = what
 
     def _line(self, markup: str) -> None:
         self._end_line()
@@ -256,7 +256,7 @@ class Checklist:
         self._steps: Sequence[Mapping[str, Any]] = ()
         self._lines: dict[str, str] = {}
         """The line of each step as it was last written."""
-        self._doing: dict[str, str] = {}
+        self.doing: dict[str, str] = {}
         """What each step does; that of an empty name is what the plan itself does."""
         self._started: dict[str, float] = {}
 
@@ -280,10 +280,6 @@ class Checklist:
                 yield line
             self._lines[step["id"]] = line
 
-    def doing(self, step: str, what: str) -> None:
-        """Note what a step is doing; an empty name means the plan itself."""
-        self._doing[step] = what
-
     @property
     def progress(self) -> str:
         done = sum(step["status"] == "completed" for step in self._steps)
@@ -295,7 +291,7 @@ class Checklist:
         active = [n for n, step in enumerate(steps) if step["status"] == "in_progress"]
         start = min(max(0, (active or [0])[0] - 1), max(0, len(steps) - room))
         shown = steps[start : start + room]
-        facts = filter(None, (self.progress, self._doing.get("")))
+        facts = filter(None, (self.progress, self.doing.get("")))
         head = f"{' · '.join(facts)} · {printable(self._plan['title'])}"
         yield Text(head, style="bold", no_wrap=True, overflow="ellipsis")
         if start:
@@ -330,7 +326,7 @@ class Checklist:
         if under_way is not None:
             seconds += time.monotonic() - under_way
         spent = f"${step.get('cost_usd') or 0:.4f}" if step.get("seconds") else ""
-        last = self._doing.get(str(step["id"]), "") if under_way is not None else ""
+        last = self.doing.get(str(step["id"]), "") if under_way is not None else ""
         return str(step["executor"]), f"{seconds:.1f} s" if seconds else "", spent, last
 
 
