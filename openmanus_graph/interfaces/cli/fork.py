@@ -96,7 +96,7 @@ def fork(
 def new_fork(
     thread: str, at: str, new: str, choice: FilesChoice = "copy"
 ) -> tuple[Point, ForkedFiles, list[str]]:
-    """Begin a new thread at a point of another one, named by its number or checkpoint.
+    """Begin a new thread at a point of another one: `at` is its number or checkpoint.
 
     Returns:
         The point, the files, and what a person should know.

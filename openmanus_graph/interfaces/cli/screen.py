@@ -28,14 +28,14 @@ DiffLine = tuple[Literal["+", "-", " ", "…"], str]
 
 REFRESH_S = 0.12
 MAX_CHARS = 300
-"""Of the line of a call, which is also cut to the terminal's width."""
+"""The longest line of a call; it is also cut to the terminal's width."""
 DIFF_LINES = 40
 LINE_CHARS = 400
-"""Of one line of output."""
+"""The longest line of output."""
 TAIL_CHARS = 8_000
-"""Of the end of an unfinished block that is rendered while it streams."""
+"""How much of the end of an unfinished block is rendered while it streams."""
 RUNNING_CALLS = 4
-"""That are shown with a line each."""
+"""How many are shown with a line each."""
 _RESOURCES = {"bash": "bash", "python_execute": "python"}
 """The handle whose output shows the progress of a tool's call."""
 _EDITED = {
