@@ -261,7 +261,7 @@ def test_a_wrong_file_does_not_end_the_chat(cli: Cli, model: OpenAIServer) -> No
     with Terminal(cli, "chat", "--workspace", "files") as terminal:
         terminal.see(READY)
         terminal.type("see @../project/a.csv\r")
-        terminal.see("already exists with other content")
+        terminal.see("with other content")
         terminal.type("then without\r")
         terminal.see("Good.")
         terminal.type("/exit\r")

@@ -117,7 +117,7 @@ def test_a_fork_of_a_named_folder_gets_one_beside_it(cli: Cli, model: OpenAIServ
     aside = re.findall(r"lies in (\S+) now: given", here.stderr)[0]
     assert (cli.cwd / aside / "given").read_text() == "by hand"
     both = cli.run("fork", "t", "--at", at, "--in-place", "--keep-files")
-    assert (both.code, "together" in both.stderr) == (2, True)
+    assert (both.code, "cannot be used together" in both.stderr) == (2, True)
 
 
 def test_a_fork_is_turned_back_in_its_own_folder(cli: Cli, model: OpenAIServer) -> None:

@@ -174,7 +174,7 @@ def test_a_working_folder_that_is_gone_is_said_in_one_sentence(
 ) -> None:
     done = in_shell(cli, f"mkdir gone; cd gone; rmdir ../gone; openmanus {command}")
     assert (done.code, done.stdout) == (2, "")
-    assert done.stderr.startswith("openmanus: The working folder is gone.")
+    assert done.stderr.startswith("openmanus: The working folder no longer exists.")
     assert len(done.stderr.splitlines()) == 1
     assert model.requests == []
 

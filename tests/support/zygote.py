@@ -28,7 +28,7 @@ from types import TracebackType
 import typer.main
 
 from openmanus_graph.config.entry_points import installed
-from openmanus_graph.interfaces.cli.commands import COMMANDS, app, load
+from openmanus_graph.interfaces.cli.main import COMMANDS, app, load
 from tests.support.limits import BACKSTOP_S
 
 GRAPHS = tuple(
@@ -48,11 +48,10 @@ PRELOADED = (
     "rich._emoji_codes",
     "typer._click.decorators",
     "zmq",
-    "openmanus_graph.interfaces.cli.user_input",
     "openmanus_graph.interfaces.cli.main",
     "openmanus_graph.interfaces.service.run_setup",
     "openmanus_graph.interfaces.service.runner",
-    "openmanus_graph.interfaces.cli.event_sinks",
+    "openmanus_graph.interfaces.cli.terminal",
     "openmanus_graph.interfaces.cli.screen",
     "openmanus_graph.backends.mcp.tool",
     "openmanus_graph.interfaces.mcp_server.server",

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import HumanMessage, convert_to_messages
 
 from openmanus_graph.conversation.history import COMPACT_KEY, NOTES_KEY, ORIGIN_KEY
-from openmanus_graph.interfaces.cli.chat_session import own_words
+from openmanus_graph.interfaces.cli.editor import own_words
 from openmanus_graph.interfaces.server.admission import (
     checked_command,
     checked_input,

@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from openmanus_graph.interfaces.cli.commands import COMMANDS, app, load
+from openmanus_graph.interfaces.cli.main import COMMANDS, app, load
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -28,13 +28,13 @@ def test_the_help_lists_and_completes_commands_in_the_order_of_the_table() -> No
 def test_only_the_module_of_the_command_is_loaded(args: list[str]) -> None:
     program = (
         "import sys\nfrom typer.testing import CliRunner\n"
-        "from openmanus_graph.interfaces.cli.commands import app\n"
+        "from openmanus_graph.interfaces.cli.main import app\n"
         f"assert CliRunner().invoke(app, {args}).exit_code == 0\n"
         "print(sorted(name.rpartition('.')[2] for name in sys.modules\n"
         "    if name.startswith('openmanus_graph.interfaces.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    used = ["commands"] if args == ["--help"] else ["commands", "skills", "threads"]
+    used = ["main", "process"] + ([] if args == ["--help"] else ["skills", "threads"])
     assert (done.returncode, done.stdout) == (0, f"{used}\n"), done.stderr
 
 

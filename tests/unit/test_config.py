@@ -214,7 +214,7 @@ def test_the_configuration_knows_nothing_of_what_is_built_on_it() -> None:
 def test_help_goes_without_the_libraries_of_the_configuration() -> None:
     program = (
         "import sys\nfrom typer.testing import CliRunner\n"
-        "from openmanus_graph.interfaces.cli.commands import app\n"
+        "from openmanus_graph.interfaces.cli.main import app\n"
         "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
         "print('openmanus_graph.state.settings' in sys.modules)"
     )

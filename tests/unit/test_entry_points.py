@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from openmanus_graph.backends.models.spec import parse_spec
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.commands import app
+from openmanus_graph.interfaces.cli.main import app
 
 KIND = "tests"
 

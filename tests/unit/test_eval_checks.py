@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openmanus_graph.demo.recorded import SUITE, demo_folder
+from openmanus_graph.demo import SUITE, demo_folder
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.service.eval_suite import (
     judge,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import regex
 
-from openmanus_graph.demo.recorded import SUITE, demo_folder
+from openmanus_graph.demo import SUITE, demo_folder
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.interfaces.service.eval_suite import (

@@ -168,7 +168,7 @@ def test_a_step_is_not_told_how_the_agent_usually_ends(name: str) -> None:
         (
             "no_such_text",
             {},
-            "There is no prompt 'no_such_text'. Available: about_run, ",
+            "There is no prompt 'no_such_text'. There are: about_run, ",
         ),
         ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
         (

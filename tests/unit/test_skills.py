@@ -20,13 +20,7 @@ from openmanus_graph.config.instructions import (
     usable_skills,
 )
 from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.interfaces.cli.skills import (
-    add_skill,
-    list_skills,
-    shipped_skills,
-    show_skill,
-    trust,
-)
+from openmanus_graph.interfaces.cli.skills import add_skill, list_skills, show_skill, trust
 from openmanus_graph.runtime.output import copy_skills, skills_folder
 from openmanus_graph.runtime.workspace import Workspace
 
@@ -357,8 +351,14 @@ def test_a_skill_that_vanishes_is_said(tmp_path: Path) -> None:
 # The command.
 
 
-def test_the_shipped_skills_are_valid_and_not_used_by_themselves() -> None:
-    assert [skill.name for skill in shipped_skills()] == ["slide-deck", "spreadsheet-report"]
+def test_the_shipped_skills_are_valid_and_not_used_by_themselves(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    list_skills(as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["name"], row["place"]) for row in rows] == [
+        ("slide-deck", "shipped"), ("spreadsheet-report", "shipped"),
+    ]  # fmt: skip
     assert find_skills() == []
 
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.event_sinks import SHOWN_FILES, TerminalSink, file_lines
-from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered, SafeConsole
 from openmanus_graph.interfaces.cli.screen import MAX_CHARS, describe_call, edit_diff
+from openmanus_graph.interfaces.cli.terminal import SHOWN_FILES, TerminalSink, file_lines
 from openmanus_graph.interfaces.service.run_view import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 

@@ -57,7 +57,7 @@ PROVIDERS = {
     )
 }
 RECORDED = Provider(
-    "demo", package="openmanus_graph.demo.recorded", client="recorded_model", takes_key=False
+    "demo", package="openmanus_graph.demo", client="recorded_model", takes_key=False
 )
 """Plays the recorded model of the demo; it is not offered for work."""
 ALIASES = {

@@ -86,7 +86,7 @@ def archive_is_whole(answer: str, workspace: Path) -> bool | str:
 
 
 def _printed(code: str, workspace: Path) -> str:
-    """Run code in the workspace, in a process of its own: it imports what the agent wrote."""
+    """Run code in the workspace, in another process: it imports what the agent wrote."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=60
     )

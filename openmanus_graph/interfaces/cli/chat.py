@@ -4,30 +4,31 @@ At a terminal it also has commands, `/model`, `/files` and others, and MCP promp
 """
 
 import asyncio
-import shlex
 import sys
+import tempfile
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 from openmanus_graph.backends.files.overview import list_folder
+from openmanus_graph.backends.models.build import prepare_model
+from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.backends.models.spec import model_name, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
-from openmanus_graph.interfaces.cli.chat_session import EDITOR, SIGNALLED, ChatSession, ChatSink
-from openmanus_graph.interfaces.cli.console import SafeConsole, say
-from openmanus_graph.interfaces.cli.editor import LineEditor, MessageCompleter
-from openmanus_graph.interfaces.cli.fork import list_points, new_fork
-from openmanus_graph.interfaces.cli.markdown import Rendered
+from openmanus_graph.interfaces.cli import editor, fork, mcp, process, screen
+from openmanus_graph.interfaces.cli.console import Rendered, SafeConsole, say
 from openmanus_graph.interfaces.cli.run import log_file, make_sink, require_stdout
-from openmanus_graph.interfaces.cli.screen import describe_call, edit_diff
 from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.cli.terminal import TerminalInput
 from openmanus_graph.interfaces.cli.threads import list_threads
-from openmanus_graph.interfaces.cli.user_input import StdinLines, TerminalInput, has_line_editor
 from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
@@ -38,22 +39,18 @@ from openmanus_graph.interfaces.service.options import (
 )
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_view import plan_in
-from openmanus_graph.interfaces.service.runner import run_graph
+from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
 from openmanus_graph.planning.plan_view import plan_document
-from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX
-from openmanus_graph.state.manus import active_plan, no_plans
-from openmanus_graph.tool_calls.resolve_tools import load_client
-
-if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.tool import ServerPrompt
-    from openmanus_graph.state.context import MCPServer
+from openmanus_graph.state.manus import Origin, Usage, active_plan, add_usage, no_plans, no_usage
+from openmanus_graph.state.settings import Settings
 
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, WAITING = 130, 4
+SIGNALLED = (143, 129)
 HISTORY = "chat-history"
 """In the home folder: what was typed at the prompt."""
 PROMPT = "> "
@@ -69,6 +66,12 @@ DESCRIPTION_CHARS = 200
 PROMPT_PREFIX = f"/{SERVER_TOOL_PREFIX}"
 OPEN = ("waiting", "stopped", "cancelled", "failed", "running")
 """Statuses of threads that can be resumed."""
+Taken = tuple[str, str, RunOptions]
+"""Thread, agent and options, as `take_thread` returns them."""
+FILE_PASTE_CHARS = 50_000
+"""A paste of this size is a file of the workspace instead of a part of the message: no model's
+window holds 10 MB, and the agent's tools read files in parts."""
+EDITOR = "str_replace_editor"
 
 
 @takes(InputOptions, RunOptions, OutputOptions, StorageOptions)
@@ -78,62 +81,172 @@ def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> int
     ask_for_trust(options.config)
     with log_file(output.log):
         try:
-            if has_line_editor() and not output.json:
-                return asyncio.run(_converse(given, options, output))
-            return asyncio.run(_read_turns(given, options, output))
+            taken = run_setup.take_thread(given, options)
+            with make_sink(output) as sink:
+                at_editor = process.has_line_editor() and not output.json
+                return asyncio.run((_converse if at_editor else _read_turns)(given, taken, sink))
         except KeyboardInterrupt:  # at the prompt; a turn handles the signal itself
             sys.stderr.write("\n")
             return CANCELLED
 
 
-async def _read_turns(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
+async def _read_turns(given: InputOptions, taken: Taken, sink: EventSink) -> int:
     """Take each line of a pipe as a turn; return the exit code of the last one."""
-    taken = await asyncio.to_thread(run_setup.take_thread, given, options)
-    lines = StdinLines()
+    lines = process.StdinLines()
     code = 0
-    with make_sink(output) as sink:
-        async with open_session(taken[0]):
-            while (text := await lines.ask(PROMPT)) is not None and text.strip() not in EXIT_WORDS:
-                if not text.strip():
-                    continue
-                if lines.interactive and text.split()[0] in PURPOSES:
-                    say(NO_COMMANDS)
-                    continue
-                run = run_setup.new_run(text, given, taken)
-                given = InputOptions()  # only the first turn gets files and pictures
-                code = await run_graph(run, sink, TerminalInput(sink))
-                if code in SIGNALLED or (code in (CANCELLED, WAITING) and not lines.interactive):
-                    break  # a pipe is never asked, and its next line is not an answer
+    async with open_session(taken[0]):
+        while (text := await lines.ask(PROMPT)) is not None and text.strip() not in EXIT_WORDS:
+            if not text.strip():
+                continue
+            if lines.interactive and text.split()[0] in PURPOSES:
+                say(NO_COMMANDS)
+                continue
+            run = run_setup.new_run(text, given, taken)
+            given = InputOptions()  # only the first turn gets files and pictures
+            code = await run_graph(run, sink, TerminalInput(sink))
+            if code in SIGNALLED or (code in (CANCELLED, WAITING) and not lines.interactive):
+                break  # a pipe is never asked, and its next line is not an answer
     return code
 
 
-async def _converse(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
+async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
     """Talk with the person at the terminal; return the exit code of the last turn."""
-    taken = await asyncio.to_thread(run_setup.take_thread, given, options)
     settings = await asyncio.to_thread(resolve_settings, run_setup.to_context(taken[2]), taken[0])
-    if known := await asyncio.to_thread(find_thread, taken[0]):
+    session = ChatSession(taken, settings, sink)
+    if known := await asyncio.to_thread(find_thread, session.thread):
         say(_describe_open(known))
-    with make_sink(output) as sink:
-        session = ChatSession(taken, settings, ChatSink(sink))
-        completer = MessageCompleter(PURPOSES, settings.workspace)
-        editor = LineEditor(
-            history=settings.home / HISTORY, completer=completer, status=session.status
-        )
-        prompt = f"{GREETING}\n{PROMPT}"
-        while not session.left:
-            thread, completer.workspace = session.thread, session.settings.workspace
-            async with open_session(thread):
-                while not session.left and session.thread == thread:
-                    draft, session.draft = session.draft, ""
-                    typed, prompt = await _next_message(editor, prompt, draft), PROMPT
-                    if typed is None:
-                        session.left = True
-                    elif typed.startswith("/"):
-                        await _run_command(typed, session)
-                    else:
-                        await session.say(typed, given, editor.pastes, draft)
-                        given = InputOptions()  # only the first turn gets files and pictures
+    completer = editor.MessageCompleter(PURPOSES, settings.workspace)
+    history = settings.home / HISTORY
+    line = editor.LineEditor(history=history, completer=completer, status=session.status)
+    prompt = f"{GREETING}\n{PROMPT}"
+    while not session.left:
+        thread, completer.workspace = session.thread, session.settings.workspace
+        async with open_session(thread):
+            while not session.left and session.thread == thread:
+                draft, session.draft = session.draft, ""
+                typed, prompt = await _next_message(line, prompt, draft), PROMPT
+                if typed is None:
+                    session.left = True
+                elif typed.startswith("/"):
+                    await _run_command(typed, session)
+                else:
+                    await session.say(typed, given, line.pastes, draft)
+                    given = InputOptions()  # only the first turn gets files and pictures
     return session.code
+
+
+class ChatSession:
+    """A chat at a terminal: a thread, what it has so far, and its turns.
+
+    It is the sink of its runs: it passes events on and keeps what the commands show.
+    """
+
+    def __init__(self, taken: Taken, settings: Settings, sink: EventSink) -> None:
+        self.thread, self.agent, self.options = taken
+        self.settings = settings
+        """Of the next turn."""
+        self.left = False
+        self.compact = False
+        """Whether the conversation is summarized before the next message is answered."""
+        self.draft = ""
+        """The beginning of the next line; the person may change it."""
+        self.code = 0
+        """The exit code of the last turn."""
+        self.spent: Usage = no_usage()
+        self.edits: list[Mapping[str, Any]] = []
+        """Arguments of the edits that were made."""
+        self._sink = sink
+        self._running_edits: dict[str, Mapping[str, Any]] = {}
+        self._context_tokens = 0
+        """Of the newest request."""
+        self._window = 0
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        match event["type"]:
+            case "think_end" if not event.get("plan_step"):
+                self._context_tokens = event["usage"]["input_tokens"]
+            case "tool_start" if event["tool"] == EDITOR:
+                self._running_edits[event["call_id"]] = event["args"]
+            case "tool_end" if event["call_id"] in self._running_edits:
+                args = self._running_edits.pop(event["call_id"])
+                self.edits += [args] if event["ok"] else []
+            case "final":
+                self.spent = add_usage(self.spent, event["usage"])
+            case _:
+                pass
+        self._sink.show(event)
+
+    def status(self) -> str:
+        """Return the status line: model, context used, cost, folder, which may be long."""
+        used = self._context_tokens / self._window if self._window else 0
+        folder, here, home = self.settings.workspace, Path.cwd(), Path.home()
+        if folder.is_relative_to(here):
+            shown = str(folder.relative_to(here))
+        else:
+            shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
+        cost = f"${self.spent['cost_usd']:.4f}"
+        return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {shown}"
+
+    async def change_model(self, model: str) -> None:
+        """Change the model of the next turns. ConfigError if it cannot work."""
+        changed = replace(self.options, model=model)
+        context = run_setup.to_context(changed)
+        settings = await asyncio.to_thread(resolve_settings, context, self.thread)
+        await prepare_model(settings.main)
+        self.options, self.settings, self._window = changed, settings, 0
+
+    async def switch(self, thread: str) -> None:
+        """Continue with another thread. ConfigError if it does not exist."""
+        given = InputOptions(thread=thread)
+        taken = await asyncio.to_thread(run_setup.take_thread, given, RunOptions())
+        context = run_setup.to_context(taken[2])
+        self.settings = await asyncio.to_thread(resolve_settings, context, taken[0])
+        self.thread, self.agent, self.options = taken
+        self._window = 0
+
+    async def say(
+        self, typed: str, given: InputOptions, pastes: Mapping[str, str], draft: str
+    ) -> None:
+        """Do a turn with a message that was typed, possibly into a draft by somebody else.
+
+        The draft, long pastes and names of files are not the user's words: they verify nothing.
+        """
+        workspace = self.settings.workspace
+        text, named = await asyncio.to_thread(editor.read_mentions, typed, workspace, draft)
+        with tempfile.TemporaryDirectory() as folder:
+            files = [*(given.file or ()), *(named.file or ())]
+            for label, pasted in pastes.items():
+                if label in text and len(pasted) >= FILE_PASTE_CHARS:
+                    data = pasted.encode("utf-8", "replace")
+                    path = Path(folder) / f"paste-{sha256(data).hexdigest()[:8]}.txt"
+                    path.write_bytes(data)
+                    files.append(str(path))
+                    pasted = f"{label} (in the file {path.name})"
+                text = text.replace(label, pasted)
+            added = editor.own_words(typed, draft)
+            words = await asyncio.to_thread(editor.without_mentions, added, workspace)
+            own = Origin(words=words, urls=[], tainted=bool(draft or pastes), names=True)
+            origin = own if own["tainted"] or words != typed else None
+            given = InputOptions(file=files, image=[*(given.image or ()), *(named.image or ())])
+            taken = (self.thread, self.agent, self.options)
+            await self.do(
+                run_setup.new_run(text, given, taken, origin=origin, compact=self.compact)
+            )
+            self.compact = False
+
+    async def do(self, run: Run) -> None:
+        """Do a run, and show why if it cannot begin."""
+        try:
+            self.code = await run_graph(run, self, TerminalInput(self))
+        except (ConfigError, RunError) as error:
+            say(str(error))
+            return
+        self.left = self.code in SIGNALLED
+        self._window = (await resolve_model(self.settings.main)).window
+
+    async def resume(self, reply: run_setup.ResumeAnswer) -> None:
+        resuming = run_setup.resuming_run
+        await self.do(await asyncio.to_thread(resuming, self.thread, reply, RunOptions()))
 
 
 def _describe_open(known: Thread) -> str:
@@ -148,7 +261,7 @@ def _describe_open(known: Thread) -> str:
     return f"Thread {known.id}, {known.status}: {title}{hint}"
 
 
-async def _next_message(editor: LineEditor, prompt: str, draft: str) -> str | None:
+async def _next_message(line: editor.LineEditor, prompt: str, draft: str) -> str | None:
     """Return the next message; None when the person leaves.
 
     KeyboardInterrupt: Ctrl-C was typed twice in an empty line.
@@ -156,22 +269,20 @@ async def _next_message(editor: LineEditor, prompt: str, draft: str) -> str | No
     warned = False
     while True:
         try:
-            shown, draft = draft, ""
-            typed = await editor.read(prompt, draft=shown)
+            typed = await line.read(prompt, draft=draft)
         except KeyboardInterrupt:
-            prompt = PROMPT
-            if editor.unsent:
-                warned = False
-                continue
-            if warned:
+            if warned and not line.unsent:
                 raise
-            warned = True
-            sys.stderr.write("Ctrl-C again, Ctrl-D or /exit leaves.\n")
+            warned = not line.unsent
+            if warned:
+                sys.stderr.write("Ctrl-C again, Ctrl-D or /exit leaves.\n")
+            prompt, draft = PROMPT, ""
             continue
         if typed is None or typed.strip() in EXIT_WORDS:
             return None
         if typed.strip():
             return typed
+        draft = ""
 
 
 async def _run_command(typed: str, session: ChatSession) -> None:
@@ -201,7 +312,7 @@ async def _help(session: ChatSession, argument: str) -> None:
 async def _model(session: ChatSession, argument: str) -> None:
     if argument:
         parse_spec(argument)
-        await session.change(model=argument)
+        await session.change_model(argument)
     say(f"model {model_name(session.settings.main)}")
 
 
@@ -214,19 +325,19 @@ async def _agent(session: ChatSession, argument: str) -> None:
 
 async def _files(session: ChatSession, argument: str) -> None:
     workspace = Workspace.of(session.settings)
-    if not workspace.root.is_dir():
+    if workspace.root.is_dir():
+        say(await asyncio.to_thread(list_folder, workspace, workspace.root))
+    else:
         say(f"There are no files in {workspace.root} yet.")
-        return
-    say(await asyncio.to_thread(list_folder, workspace, workspace.root))
 
 
 async def _diff(session: ChatSession, argument: str) -> None:
     styles = {"+": "green", "-": "red"}
-    for args in session.sink.edits:
-        say(describe_call(EDITOR, args))
-        for mark, line in edit_diff(EDITOR, args, DIFF_LINES):
+    for args in session.edits:
+        say(screen.describe_call(EDITOR, args))
+        for mark, line in screen.edit_diff(EDITOR, args, DIFF_LINES):
             say(f"  {mark} {line}", styles.get(mark, "dim"))
-    if not session.sink.edits:
+    if not session.edits:
         say("The editor has changed nothing in this chat.")
 
 
@@ -236,22 +347,22 @@ async def _plan(session: ChatSession, argument: str) -> None:
     plan = plan_in(values) or active_plan(values.get("plans") or no_plans())
     if plan is None:
         say("This thread has no plan. /agent planning makes one for the next task.")
-        return
-    SafeConsole(stderr=True, highlight=False).print(Rendered(plan_document(plan)))
+    else:
+        SafeConsole(stderr=True, highlight=False).print(Rendered(plan_document(plan)))
 
 
 async def _approve(session: ChatSession, argument: str) -> None:
     if argument not in ("", "all"):
         raise ConfigError("Write /approve for the open question, or /approve all.")
-    await _continue(session, run_setup.ResumeAnswer(approve=True, every=argument == "all"))
+    await session.resume(run_setup.ResumeAnswer(approve=True, every=argument == "all"))
 
 
 async def _compact(session: ChatSession, argument: str) -> None:
     session.compact = await asyncio.to_thread(find_thread, session.thread) is not None
-    if not session.compact:
+    if session.compact:
+        say("Before your next message is answered, the conversation is summarized.")
+    else:
         say("There is no conversation yet.")
-        return
-    say("Before your next message is answered, the conversation is summarized.")
 
 
 async def _resume(session: ChatSession, argument: str) -> None:
@@ -261,99 +372,43 @@ async def _resume(session: ChatSession, argument: str) -> None:
         say(f"thread {session.thread}")
     known = await asyncio.to_thread(find_thread, session.thread)
     if known is not None and known.status in OPEN:
-        await _continue(session, run_setup.ResumeAnswer())
+        await session.resume(run_setup.ResumeAnswer())
     elif not argument:
         await asyncio.to_thread(list_threads)
         say("Continue one of them: /resume ID")
 
 
-async def _continue(session: ChatSession, reply: run_setup.ResumeAnswer) -> None:
-    await session.do(
-        await asyncio.to_thread(run_setup.resuming_run, session.thread, reply, RunOptions())
-    )
-
-
 async def _fork(session: ChatSession, argument: str) -> None:
-    await asyncio.to_thread(lambda: known_thread(session.thread))
+    await asyncio.to_thread(known_thread, session.thread)
     if not argument:
-        await asyncio.to_thread(list_points, session.thread)
+        await asyncio.to_thread(fork.list_points, session.thread)
         say("Go back to one of them: /fork NUMBER")
         return
     new = run_setup.new_thread()
-    _, _, lines = await asyncio.to_thread(new_fork, session.thread, argument, new)
+    _, _, lines = await asyncio.to_thread(fork.new_fork, session.thread, argument, new)
     for line in lines:
         say(line)
     await session.switch(new)
 
 
 async def _show_prompts(session: ChatSession, argument: str) -> None:
-    prompts = await _prompts_by_command(session)
+    prompts = await mcp.prompts_by_command(session.settings.mcp_servers)
     for command, prompt in prompts.items():
-        purpose = textwrap.shorten(prompt.description, DESCRIPTION_CHARS, placeholder=" ...")
-        say(f"  {_usage(command, prompt)}  {purpose}".rstrip())
+        about = textwrap.shorten(prompt.description, DESCRIPTION_CHARS, placeholder=" ...")
+        say(f"  {mcp.usage(command, prompt)}  {about}".rstrip())
     if not prompts:
         say("The configured MCP servers have no prompts.")
 
 
 async def _use_prompt(command: str, session: ChatSession, argument: str) -> None:
     """Put an MCP prompt into the input line, for the person to read and to send."""
-    prompt = (await _prompts_by_command(session)).get(command)
-    if prompt is None:
-        raise ConfigError(f"There is no prompt {command}. /mcp lists them.")
-    try:
-        values = shlex.split(argument)
-    except ValueError as error:
-        raise ConfigError(f"The arguments cannot be read: {error}.") from error
-    required = sum(prompt.arguments.values())
-    if not required <= len(values) <= len(prompt.arguments):
-        raise ConfigError(f"Write {_usage(command, prompt)}")
-    from openmanus_graph.backends.mcp.failures import ServerError
-    from openmanus_graph.backends.mcp.tool import get_prompt
-
-    args = dict(zip(prompt.arguments, values, strict=False))
-    try:
-        text = printable(await get_prompt(prompt, args))
-    except ServerError as error:
-        raise ConfigError(f"The MCP server {prompt.server.name} {error}") from error
-    # A server's text is never a command.
-    session.draft = f" {text}" if text.startswith("/") else text
+    text = await mcp.read_prompt(session.settings.mcp_servers, command, argument)
+    session.draft = f" {text}" if text.startswith("/") else text  # never a command
     say("Enter sends the prompt. It comes from the server: read it first.")
 
 
-async def _prompts_by_command(session: ChatSession) -> "dict[str, ServerPrompt]":
-    servers = [server for server in session.settings.mcp_servers if server.enabled]
-    if not servers:
-        raise ConfigError("No MCP server is configured: mcp.json or [mcp.servers.NAME] names them.")
-    await asyncio.to_thread(load_client)
-    from openmanus_graph.backends.mcp.tool import tool_name
-
-    found: dict[str, ServerPrompt] = {}
-    for prompts in await asyncio.gather(*map(_prompts_of, servers)):
-        for prompt in prompts:
-            taken = [command.removeprefix("/") for command in found]
-            found[f"/{tool_name(prompt.server.name, prompt.name, taken)}"] = prompt
-    return found
-
-
-async def _prompts_of(server: "MCPServer") -> "list[ServerPrompt]":
-    from openmanus_graph.backends.mcp.failures import ServerError
-    from openmanus_graph.backends.mcp.tool import list_prompts
-
-    try:
-        return await list_prompts(server)
-    except ServerError as error:
-        say(f"The MCP server {server.name} {error}")
-        return []
-
-
-def _usage(command: str, prompt: "ServerPrompt") -> str:
-    given = prompt.arguments.items()
-    names = [name.upper() if needed else f"[{name.upper()}]" for name, needed in given]
-    return " ".join([command, *names])
-
-
 async def _cost(session: ChatSession, argument: str) -> None:
-    spent = session.sink.spent
+    spent = session.spent
     say(
         f"${spent['cost_usd']:.4f} in this chat: {spent['model_calls']} model calls, "
         f"{spent['input_tokens']:,} tokens in ({spent['cached_tokens']:,} cached), "

@@ -15,12 +15,7 @@ import typer
 
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.homes import home_place, untrusted_home
-from openmanus_graph.config.resolve import (
-    all_layers,
-    resolve_settings,
-    section,
-    storage_settings,
-)
+from openmanus_graph.config.resolve import all_layers, resolve_settings, section, storage_settings
 from openmanus_graph.config.stored_model import OLD_FILES, old_files
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
@@ -51,13 +46,14 @@ _CALL_FORMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     name: str
     state: State
     detail: str
     fix: tuple[str, ...] = ()
     """Commands that fix it."""
+
+
+Check = Callable[[], Iterator[Finding]]
 
 
 @takes(StorageOptions)
@@ -66,10 +62,12 @@ def doctor(
 ) -> int:
     """Show what is configured, what is missing, and how to fix it."""
     missing = 0
-    for check in CHECKS:
-        for finding in check():
+    for name, check in CHECKS:
+        for finding in _findings(name, check):
             if fix and finding.fix and finding.state != "ok":
-                finding = _apply_fix(finding, check)
+                _run_commands(finding.fix)
+                again = {one.name: one for one in _findings(name, check)}
+                finding = again.get(finding.name, finding)
             sys.stdout.write(f"{MARKS[finding.state]} {finding.name}: {finding.detail}\n")
             for command in () if finding.state == "ok" else finding.fix:
                 sys.stdout.write(f"    fix it with: {command}\n")
@@ -77,13 +75,19 @@ def doctor(
     return 1 if missing else 0
 
 
-def _apply_fix(finding: Finding, check: "Callable[[], Iterator[Finding]]") -> Finding:
-    for command in finding.fix:
+def _findings(name: str, check: Check) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except ConfigError as error:
+        yield Finding(name, "missing", str(error))
+
+
+def _run_commands(commands: Sequence[str]) -> None:
+    for command in commands:
         sys.stdout.write(f"  $ {command}\n")
         sys.stdout.flush()
         if subprocess.run(command, shell=True, check=False).returncode != 0:  # our own commands
-            break
-    return next((again for again in check() if again.name == finding.name), finding)
+            return
 
 
 def _python() -> Iterator[Finding]:
@@ -97,16 +101,11 @@ def _configuration() -> Iterator[Finding]:
     from openmanus_graph.model_calls.run_models import prepare_models
 
     async def resolved(settings: Settings) -> "ResolvedModel":
-        """Return the main model, which is not asked. ConfigError: a package or key is missing."""
         await prepare_models(settings)
         return await resolve_model(settings.main)
 
-    try:
-        settings = resolve_settings(Context(), "doctor")
-        model = run_and_close_models(resolved(settings))
-    except ConfigError as error:
-        yield Finding("model", "missing", str(error))
-        return
+    settings = resolve_settings(Context(), "doctor")
+    model = run_and_close_models(resolved(settings))
     main, facts = model.settings, model.facts
     name = f"{model.name} at {main.base_url}" if main.base_url else model.name
     if model.server_address is None or facts.answers:
@@ -165,16 +164,11 @@ def _listed(keys: Sequence[str]) -> str:
 def _search() -> Iterator[Finding]:
     from openmanus_graph.backends.search.searching import choose_engines
 
-    try:
-        settings = section(SearchSettings, all_layers(Context())[0])
-    except ConfigError as error:
-        yield Finding("search", "missing", str(error))
-        return
-    choice = choose_engines(settings)
-    names = ", ".join(engine.name for engine in choice.engines)
-    yield Finding(
-        "search", "ok" if names else "missing", names or "no engine is set up; ddgs needs no key"
-    )
+    choice = choose_engines(section(SearchSettings, all_layers(Context())[0]))
+    if choice.engines:
+        yield Finding("search", "ok", ", ".join(engine.name for engine in choice.engines))
+    else:
+        yield Finding("search", "missing", "no engine is set up; ddgs needs no key")
     for notice in choice.notices:
         yield Finding("search", "optional", notice.removeprefix("Search: "))
 
@@ -204,11 +198,9 @@ def _sandbox() -> Iterator[Finding]:
 def _browser() -> Iterator[Finding]:
     from openmanus_graph.backends.browser.browsers import find_browser
 
+    settings = section(BrowserSettings, all_layers(Context())[0])
     try:
-        settings = section(BrowserSettings, all_layers(Context())[0])
         yield Finding("browser", "ok", str(find_browser(settings.chrome_instance_path)))
-    except ConfigError as error:
-        yield Finding("browser", "missing", str(error))
     except ToolError as error:
         yield Finding("browser", "missing", str(error).partition(". ")[0], browser_commands())
 
@@ -216,14 +208,12 @@ def _browser() -> Iterator[Finding]:
 def _desktop() -> Iterator[Finding]:
     from openmanus_graph.backends.desktop.desktop import DEBIAN_PACKAGES, missing_programs
 
-    missing = missing_programs()
-    if not missing:
-        yield Finding("desktop", "ok", "its programs are here; it needs a model that sees")
-        return
-    detail = f"{', '.join(missing)} missing; the agent desktop needs them"
+    detail = "its programs are here; it needs a model that sees"
+    if missing := missing_programs():
+        detail = f"{', '.join(missing)} missing; the agent desktop needs them"
     debian = shutil.which("apt-get") is not None  # other systems have other package names
     fix = install_commands(" ".join(DEBIAN_PACKAGES)) if debian else ()
-    yield Finding("desktop", "optional", detail, fix)
+    yield Finding("desktop", "optional" if missing else "ok", detail, fix)
 
 
 def _data() -> Iterator[Finding]:
@@ -240,10 +230,9 @@ def _data() -> Iterator[Finding]:
 
 
 def _bash() -> Iterator[Finding]:
-    if shell := shutil.which("bash"):
-        yield Finding("bash", "ok", shell)
-    else:
-        yield Finding("bash", "missing", "the tool bash needs it", install_commands("bash"))
+    shell = shutil.which("bash")
+    detail = shell or "the tool bash needs it"
+    yield Finding("bash", "ok" if shell else "missing", detail, install_commands("bash"))
 
 
 def _home() -> Iterator[Finding]:
@@ -303,16 +292,17 @@ def pip_install(requirement: str) -> str:
     return f"{sys.executable} -m pip install '{requirement}'"
 
 
-CHECKS = (
-    _python,
-    _configuration,
-    _old_configuration,
-    _search,
-    _sandbox,
-    _browser,
-    _desktop,
-    _data,
-    _bash,
-    _home,
-    _database,
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("Python", _python),
+    ("model", _configuration),
+    (OLD_CONFIG, _old_configuration),
+    ("search", _search),
+    ("sandbox", _sandbox),
+    ("browser", _browser),
+    ("desktop", _desktop),
+    ("data libraries", _data),
+    ("bash", _bash),
+    ("home", _home),
+    ("database", _database),
 )
+"""The checks in their order. What the configuration keeps from being checked has that name."""

@@ -7,7 +7,8 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -67,6 +68,10 @@ class LineEditor:
         source = create_input(sys.stdin)
         if isinstance(source, Vt100Input):
             source.vt100_parser = PasteParser(source.vt100_parser.feed_key_callback)
+
+        def toolbar() -> FormattedText:
+            return FormattedText([("", printable(status()) if status else "")])
+
         self._session: PromptSession[str] = PromptSession(
             history=None if history is None else PrivateHistory(history),
             completer=completer,
@@ -75,9 +80,7 @@ class LineEditor:
             key_bindings=self._key_bindings(),
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
-            bottom_toolbar=None
-            if status is None
-            else lambda: FormattedText([("", printable(status()))]),
+            bottom_toolbar=toolbar if status else None,
             reserve_space_for_menu=0 if completer is None else MENU_ROWS,
             style=_STYLE,
             input=source,
@@ -216,14 +219,8 @@ def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str,
     files, images = dict[str, None](), dict[str, None]()
 
     def replaced(match: re.Match[str]) -> str:
-        name = match["quoted"] or match["plain"]
-        if match[0].rstrip(SENTENCE_ENDS) in untrusted:
-            return match[0]
-        found, rest = _find(name, workspace), ""
-        if found is None:
-            shorter = name.rstrip(SENTENCE_ENDS)
-            found, rest = _find(shorter, workspace), name[len(shorter) :]
-        if found is None:
+        found, rest = _mentioned(match, workspace)
+        if found is None or match[0].rstrip(SENTENCE_ENDS) in untrusted:
             return match[0]
         if found.suffix.lower() in PICTURES:
             images[str(found)] = None
@@ -234,30 +231,40 @@ def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str,
         return found.name + rest
 
     text = _MENTION.sub(replaced, text)
-    images |= dict.fromkeys(_pictures(text, workspace, untrusted))
+    for match in _PATH.finditer(text):  # pictures are also named without `@`
+        plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
+        name = (match["single"] or match["double"] or plain).removeprefix("file://")
+        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in untrusted:
+            found = _find(name, workspace)
+            images |= {} if found is None else {str(found): None}
     return text, InputOptions(file=list(files) or None, image=list(images) or None)
 
 
 def without_mentions(text: str, workspace: Path) -> str:
     """Return a message without the names of files that it mentions. Blocks."""
-
-    def left(match: re.Match[str]) -> str:
-        name = match["quoted"] or match["plain"]
-        found = _find(name, workspace) or _find(name.rstrip(SENTENCE_ENDS), workspace)
-        return match[0] if found is None else ""
-
-    return _MENTION.sub(left, text)
+    return _MENTION.sub(
+        lambda match: match[0] if _mentioned(match, workspace)[0] is None else "", text
+    )
 
 
-def _pictures(text: str, workspace: Path, untrusted: str) -> Iterator[str]:
-    """Yield the pictures that a message names by their path, `@` or not."""
-    for match in _PATH.finditer(text):
-        plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
-        name = (match["single"] or match["double"] or plain).removeprefix("file://")
-        if name.lower().endswith(PICTURES) and "/" in name and match[0] not in untrusted:
-            found = _find(name, workspace)
-            if found is not None:
-                yield str(found)
+def own_words(typed: str, draft: str) -> str:
+    """Return the words that the user added to a draft."""
+    if not draft.strip():
+        return typed
+    drafted, words = draft.split(), typed.split()
+    changes = SequenceMatcher(None, drafted, words).get_opcodes()
+    return "\n".join(
+        " ".join(words[start:end]) for kind, *_, start, end in changes if kind != "equal"
+    )
+
+
+def _mentioned(match: re.Match[str], workspace: Path) -> tuple[Path | None, str]:
+    """Return the file that a mention names, and the marks of the sentence that follow its name."""
+    name = match["quoted"] or match["plain"]
+    for shorter in (name, name.rstrip(SENTENCE_ENDS)):
+        if (found := _find(shorter, workspace)) is not None:
+            return found, name[len(shorter) :]
+    return None, ""
 
 
 def _find(name: str, workspace: Path) -> Path | None:

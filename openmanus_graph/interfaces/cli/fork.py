@@ -15,41 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.backends.charts.report import inherit_own_pages
-from openmanus_graph.backends.persistence import checkpoints as forks
-from openmanus_graph.backends.persistence.checkpoints import (
-    Point,
-    find_point,
-    open_checkpointer,
-    points_of,
-)
+from openmanus_graph.backends.persistence import checkpoints
+from openmanus_graph.backends.persistence.checkpoints import Point, open_checkpointer
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.backends.snapshots import thread_snapshots
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.restore import copy_snapshot
-from openmanus_graph.backends.snapshots.thread_snapshots import (
-    ThreadSnapshots,
-    change_as_json,
-    changes_between,
-    describe_gap,
-    describe_restore,
-    named_paths,
-    unified_diff,
-)
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, private_folder, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption, ThreadArgument
+from openmanus_graph.interfaces.service import threads
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.interfaces.service.run_setup import new_thread
-from openmanus_graph.interfaces.service.threads import (
-    find_thread,
-    hold_thread,
-    known_thread,
-    open_threads,
-    thread_id,
-    whole_thread,
-    with_stored,
-)
 from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.output import printable
@@ -58,17 +37,14 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
 FilesChoice = Literal["copy", "keep", "in place"]
-"""The files of a fork: restored in a folder of its own, kept unchanged, or restored in place."""
+"""The files of a fork: restored in another folder, kept unchanged, or restored in place."""
 
 DEFAULT_PARENT = "workspace"
 COLORS = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
-RESET = "\x1b[0m"
 
 
 @dataclass
 class ForkedFiles:
-    """The new thread's folder, and what it holds."""
-
     folder: Path
     state: Literal["restored", "kept"]
     notices: list[str] = field(default_factory=list[str])
@@ -94,7 +70,7 @@ def fork(
     as_json: JsonLinesOption = False,
 ) -> int:
     """Try again from an earlier point of a thread, as a new thread."""
-    known = thread_id(thread)
+    known = threads.thread_id(thread)
     if at is None:
         if list_points(known, as_json=as_json) and not as_json:
             sys.stderr.write(f"Start again after one: openmanus fork {shlex.quote(known)} --at N\n")
@@ -120,23 +96,18 @@ def fork(
 def new_fork(
     thread: str, at: str, new: str, choice: FilesChoice = "copy"
 ) -> tuple[Point, ForkedFiles, list[str]]:
-    """Begin a new thread at a point of another one.
-
-    Args:
-        thread: The other one.
-        at: The point's number or checkpoint.
-        new: The new thread's id.
-        choice: How the new thread gets its files.
+    """Begin a new thread at a point of another one: `at` is its number or checkpoint.
 
     Returns:
         The point, the files, and what a person should know.
     """
-    known = whole_thread(thread)
-    point = require_point(asyncio.run(read_points(thread)), at, thread)
-    if not new.strip() or find_thread(new) is not None:
+    known = threads.whole_thread(thread)
+    point = _require_point(asyncio.run(read_points(thread)), at, thread)
+    if not new.strip() or threads.find_thread(new) is not None:
         raise ConfigError(f"A thread {new!r} already exists, or has no name. Choose another.")
-    with hold_thread(openmanus_home(), new):
-        files = begin_fork(known, point, new, choice, with_stored(RunOptions(), known).stored())
+    options = threads.with_stored(RunOptions(), known).stored()
+    with threads.hold_thread(openmanus_home(), new):
+        files = begin_fork(known, point, new, choice, options)
     begun = f"Thread {new} begins after point {point.number} of {known.id}. {files}"
     return point, files, [begun, *files.notices]
 
@@ -149,24 +120,25 @@ def begin_fork(
     The workspace is added to `options`, those of its runs. ConfigError if the files cannot be put
     there.
     """
-    files = _fork_files(known, point, new, choice)
-    _inherit_outputs(known, new, files.folder)
-    asyncio.run(_fork_checkpoints(known.id, point, new))
-    threads = open_threads()
+
+    async def fork_checkpoints() -> None:
+        async with open_checkpointer(database_url()) as saver:
+            await checkpoints.fork(saver, known.id, point.checkpoint, new)
+
+    options_of_files = {name: known.options.get(name) for name in ("workspace", "config")}
+    settings = resolve_settings(Context(**options_of_files), known.id, without_model=True)
+    files = _fork_files(known, settings, point, new, choice)
+    _inherit_outputs(settings, known.id, files.folder.resolve(), new)
+    asyncio.run(fork_checkpoints())
+    table = threads.open_threads()
     kept = {**options, "workspace": str(files.folder)}
-    threads.begin(new, known.agent, known.task, kept, None, title=known.title)
-    threads.end(new, "forked")
+    table.begin(new, known.agent, known.task, kept, None, title=known.title)
+    table.end(new, "forked")
     return files
 
 
-async def _fork_checkpoints(thread: str, point: Point, new: str) -> None:
-    async with open_checkpointer(database_url()) as saver:
-        await forks.fork(saver, thread, point.checkpoint, new)
-
-
-def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
-    """Return the point that a person named. ConfigError if there is none."""
-    point = find_point(points, at)
+def _require_point(points: Sequence[Point], at: str, thread: str) -> Point:
+    point = checkpoints.find_point(points, at)
     if point is None:
         raise ConfigError(
             f"Thread {thread} has no point {at!r}. `openmanus fork {shlex.quote(thread)}` lists "
@@ -177,12 +149,12 @@ def require_point(points: Sequence[Point], at: str, thread: str) -> Point:
 
 async def read_points(thread: str) -> list[Point]:
     async with open_checkpointer(database_url()) as saver:
-        return await points_of(saver, thread)
+        return await checkpoints.points_of(saver, thread)
 
 
 def list_points(thread: str, *, as_json: bool = False) -> int:
     """Print a thread's points, those without a description only as JSON; return how many it has."""
-    whole_thread(thread)
+    threads.whole_thread(thread)
     points = asyncio.run(read_points(thread))
     if as_json:
         for point in points:
@@ -199,14 +171,9 @@ def list_points(thread: str, *, as_json: bool = False) -> int:
     return len(points)
 
 
-def _settings_of(known: Thread) -> Settings:
-    """Return the settings of a thread's runs, as far as its files need them."""
-    options = known.options
-    context = Context(workspace=options.get("workspace"), config=options.get("config"))
-    return resolve_settings(context, known.id, without_model=True)
-
-
-def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> ForkedFiles:
+def _fork_files(
+    known: Thread, settings: Settings, point: Point, new: str, choice: FilesChoice
+) -> ForkedFiles:
     """Give the new thread its files: those of the point, or as they are now."""
 
     async def snapshot_of_point() -> tuple[str, str]:
@@ -215,68 +182,36 @@ def _fork_files(known: Thread, point: Point, new: str, choice: FilesChoice) -> F
 
     snapshot, gap = ("", "") if choice == "keep" else asyncio.run(snapshot_of_point())
     home = openmanus_home()
-    snapshots = ThreadSnapshots(known.id, home)
+    snapshots = thread_snapshots.ThreadSnapshots(known.id, home)
     absence = snapshots.absence(snapshot)
+    files = settings.workspace
+    is_default = (files.parent.name, files.name) == (DEFAULT_PARENT, safe_name(known.id))
     if absence or choice == "keep":
-        found = _keep_files(known, new)
+        target = files.with_name(safe_name(new)) if is_default else files
+        found = _keep_files(files, target)
         found.notices += [] if choice == "keep" else [absence]
     elif choice == "in place":
-        with hold_thread(home, known.id):
-            found = _restore_in_place(known, snapshot, snapshots)
+        workspace = Workspace.of(settings)
+        with threads.hold_thread(home, known.id):
+            workspace.prepare()
+            if refusal := snapshots.refusal(snapshot, workspace.root):
+                raise ConfigError(f"{refusal} Leave --in-place out to get them in another folder.")
+            notices = snapshots.restore(snapshot, workspace, settings.storage)
+        found = ForkedFiles(files, "restored", notices)
     else:
-        found = _restore_copy(known, snapshot, snapshots, new)
-    found.notices += describe_gap(gap)
+        own = safe_name(new) if is_default else f"{files.name}-{safe_name(new)}"
+        found = _restore_copy(settings, snapshot, snapshots.store, files.with_name(own))
+    found.notices += thread_snapshots.describe_gap(gap)
     snapshots.store.share(known.id, new, found.folder.resolve())
     return found
 
 
-def _restore_in_place(known: Thread, snapshot: str, snapshots: ThreadSnapshots) -> ForkedFiles:
-    settings = _settings_of(known)
-    workspace = Workspace.of(settings)
-    workspace.prepare()
-    if refusal := snapshots.refusal(snapshot, workspace.root):
-        raise ConfigError(f"{refusal} Leave --in-place out to get them in a folder of their own.")
-    notices = snapshots.restore(snapshot, workspace, settings.storage)
-    return ForkedFiles(settings.workspace, "restored", notices)
-
-
-def _restore_copy(
-    known: Thread, snapshot: str, snapshots: ThreadSnapshots, new: str
-) -> ForkedFiles:
-    settings = _settings_of(known)
-    files = settings.workspace
-    own = safe_name(new) if _is_default(files, known) else f"{files.name}-{safe_name(new)}"
-    folder = files.with_name(own)
-    source = Workspace.of(settings)
+def _keep_files(files: Path, target: Path) -> ForkedFiles:
+    """Share a workspace that the person named; copy a thread's default one to the target."""
     try:
-        done = copy_snapshot(snapshots.store, snapshot, source, folder, settings.storage)
-    except OSError as error:
-        raise ConfigError(
-            f"The files cannot be put into {folder}: {error.strerror}. Choose another --thread, or "
-            "give --in-place or --keep-files."
-        ) from error
-    copied, done.left_alone, done.written = done.left_alone, [], []
-    notices = list(describe_restore(done, folder))
-    if copied:
-        as_now = "Copied as they are now, because snapshots leave them alone"
-        notices.append(f"{as_now}: {named_paths(copied)}.")
-    return ForkedFiles(folder, "restored", notices)
-
-
-def _is_default(files: Path, known: Thread) -> bool:
-    """Return True if a folder is a thread's default workspace."""
-    return (files.parent.name, files.name) == (DEFAULT_PARENT, safe_name(known.id))
-
-
-def _keep_files(known: Thread, new: str) -> ForkedFiles:
-    """Share a workspace that the person named; copy a thread's default one."""
-    files = _settings_of(known).workspace
-    if not _is_default(files, known):
-        return ForkedFiles(files, "kept")
-    target = files.with_name(safe_name(new))
-    try:
-        with opened_folder(Workspace(files, files), files) as folder:
-            copy_entry(folder, ".", target)
+        if target != files:
+            with opened_folder(Workspace(files, files), files) as folder:
+                copy_entry(folder, ".", target)
     except OSError as error:
         raise ConfigError(
             f"The files in {files} cannot be copied to {target}: {error}. Make room, or choose "
@@ -285,11 +220,29 @@ def _keep_files(known: Thread, new: str) -> ForkedFiles:
     return ForkedFiles(target, "kept")
 
 
-def _inherit_outputs(known: Thread, new: str, files: Path) -> None:
+def _restore_copy(
+    settings: Settings, snapshot: str, store: SnapshotStore, folder: Path
+) -> ForkedFiles:
+    source = Workspace.of(settings)
+    try:
+        done = copy_snapshot(store, snapshot, source, folder, settings.storage)
+    except OSError as error:
+        raise ConfigError(
+            f"The files cannot be put into {folder}: {error.strerror}. Choose another --thread, or "
+            "give --in-place or --keep-files."
+        ) from error
+    copied, done.left_alone, done.written = done.left_alone, [], []
+    notices = list(thread_snapshots.describe_restore(done, folder))
+    if copied:
+        names = thread_snapshots.named_paths(copied)
+        notices.append(f"Copied as they are now, because snapshots leave them alone: {names}.")
+    return ForkedFiles(folder, "restored", notices)
+
+
+def _inherit_outputs(settings: Settings, known: str, root: Path, new: str) -> None:
     """Let the new thread read the long outputs that its conversation names."""
-    home, root = openmanus_home(), files.resolve()
-    old_root = _settings_of(known).workspace
-    older = Workspace(old_root, private_folder(home, old_root, known.id))
+    home = openmanus_home()
+    older = Workspace(settings.workspace, private_folder(home, settings.workspace, known))
     newer = Workspace(root, private_folder(home, root, new))
     try:
         newer.inherit_outputs(older)
@@ -311,11 +264,11 @@ def diff(
     as_json: JsonLinesOption = False,
 ) -> int:
     """Show what changed in a thread's files between two of its points."""
-    known = known_thread(thread_id(thread)).id
+    known = threads.known_thread(threads.thread_id(thread)).id
     before, after, gap = asyncio.run(_snapshots(known, begin, end))
     store = SnapshotStore(openmanus_home())
     try:
-        changes = changes_between(store, before, after)
+        changes = thread_snapshots.changes_between(store, before, after)
     except MissingObjectError as error:
         raise ConfigError(
             f"A snapshot of thread {known} is not in {store.file}, or damaged: it was deleted, or "
@@ -323,11 +276,13 @@ def diff(
         ) from error
     for change in changes:
         if as_json:
-            sys.stdout.write(json.dumps(change_as_json(store, change)) + "\n")
+            sys.stdout.write(json.dumps(thread_snapshots.change_as_json(store, change)) + "\n")
             continue
-        for line in printable(unified_diff(store, change)).removesuffix("\n").split("\n"):
+        for line in (
+            printable(thread_snapshots.unified_diff(store, change)).removesuffix("\n").split("\n")
+        ):
             color = COLORS.get(line[:1], "") if sys.stdout.isatty() else ""
-            sys.stdout.write(f"{color}{line}{RESET if color else ''}\n")
+            sys.stdout.write(f"{color}{line}\x1b[0m\n" if color else f"{line}\n")
     if gap:
         sys.stderr.write(f"The newest changes are in no snapshot: {gap}\n")
     elif not changes:
@@ -336,13 +291,13 @@ def diff(
 
 
 async def _snapshots(thread: str, begin: str | None, end: str | None) -> tuple[str, str, str]:
-    """Return the snapshots of two points, and why the later one lacks the newest changes."""
+    """Return the snapshots of two points, and why the later one misses the newest changes."""
     async with open_checkpointer(database_url()) as saver:
-        points = await points_of(saver, thread)
+        points = await checkpoints.points_of(saver, thread)
         if not points and (begin is None or end is None):
             raise ConfigError(f"Thread {shlex.quote(thread)} has no points yet: nothing ran on it.")
-        first = points[0] if begin is None else require_point(points, begin, thread)
-        last = points[-1] if end is None else require_point(points, end, thread)
+        first = points[0] if begin is None else _require_point(points, begin, thread)
+        last = points[-1] if end is None else _require_point(points, end, thread)
         after, gap = await snapshot_at(saver, thread, last.checkpoint)
         before, _ = await snapshot_at(saver, thread, first.checkpoint)
     if not after or not before:

@@ -3,31 +3,22 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 from pydantic import SecretStr
 
+from openmanus_graph.backends.models import spec as specs
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.models.dialects import forget, learnt_lines
-from openmanus_graph.backends.models.spec import (
-    EXAMPLES,
-    PROVIDERS,
-    Provider,
-    parse_spec,
-    provider_names,
-)
 from openmanus_graph.config.model import find_local_server, listed_model
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import say
-from openmanus_graph.interfaces.service.model_setup import (
-    ModelChoice,
-    TrialError,
-    store_choice,
-    try_model,
-)
+from openmanus_graph.interfaces.service import model_setup
+from openmanus_graph.interfaces.service.model_setup import ModelChoice, TrialError
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 
@@ -60,7 +51,7 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
     for trial in range(1, TRIALS + 1):
         say(f"Trying {choice.spec} ...")
         try:
-            choice = await try_model(choice)
+            choice = await model_setup.try_model(choice)
             break
         except TrialError as error:
             say(str(error))
@@ -68,7 +59,7 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
                 say("Nothing was stored.")
                 return 1
             choice = await _corrected(choice, error)
-    for line in await asyncio.to_thread(store_choice, choice):
+    for line in await asyncio.to_thread(model_setup.store_choice, choice):
         say(line)
     await asyncio.to_thread(_warn_of_others, choice)
     say("It works. Start with: openmanus")
@@ -76,32 +67,31 @@ async def _set_up(model: str | None, base_url: str | None) -> int:
 
 
 async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
-    """Ask for what was not given as an option."""
     if model is not None:
-        spec = parse_spec(model)
+        spec = specs.parse_spec(model)
         return ModelChoice(str(spec), base_url, await _ask_key(spec.provider, base_url))
     found = await find_local_server() if base_url is None else None
     if found is not None:
         say(f"A server on this machine answers: {found[0]} with the model {found[1]}.")
     usual = found[0] if found else (base_url or "openai")
-    names = ", ".join(provider_names())
+    names = ", ".join(specs.provider_names())
     say(f"Providers: {names}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
     key = await _ask_key(provider, base_url)
-    known = await listed_model(base_url) if base_url else EXAMPLES.get(provider.name)
+    known = await listed_model(base_url) if base_url else specs.EXAMPLES.get(provider.name)
     name = await _ask("Model", known)
     return ModelChoice(f"{provider.name}:{name}", base_url, key)
 
 
-async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
+async def _ask_provider(usual: str) -> tuple[specs.Provider, str | None]:
     while True:
         typed = await _ask("Provider", usual)
         if typed.startswith(("http://", "https://")):
             # Ollama and others have their protocol below /v1, which people leave out.
             bare = not urlsplit(typed).path.strip("/")
-            return PROVIDERS["openai"], f"{typed.rstrip('/')}/v1" if bare else typed
+            return specs.PROVIDERS["openai"], f"{typed.rstrip('/')}/v1" if bare else typed
         try:
-            return parse_spec(f"{typed}:x").provider, None
+            return specs.parse_spec(f"{typed}:x").provider, None
         except ConfigError:
             say(
                 f"There is no provider {typed}. Write one of those above, or the address of a "
@@ -109,7 +99,7 @@ async def _ask_provider(usual: str) -> tuple[Provider, str | None]:
             )
 
 
-async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None:
+async def _ask_key(provider: specs.Provider, base_url: str | None) -> SecretStr | None:
     """Ask for the key, which is not shown; None if the environment has it, or none is needed."""
     if not provider.takes_key:
         return None
@@ -127,14 +117,13 @@ async def _ask_key(provider: Provider, base_url: str | None) -> SecretStr | None
 
 async def _corrected(choice: ModelChoice, error: TrialError) -> ModelChoice:
     if error.kind == "not_found":
-        name = await _ask("Model", None)
-        provider = parse_spec(choice.spec).provider.name
-        return ModelChoice(f"{provider}:{name}", choice.base_url, choice.key)
+        provider = specs.parse_spec(choice.spec).provider.name
+        return replace(choice, spec=f"{provider}:{await _ask('Model')}")
     key = await _read("Key (not shown): ", secret=True)
-    return ModelChoice(choice.spec, choice.base_url, SecretStr(key) if key else choice.key)
+    return replace(choice, key=SecretStr(key)) if key else choice
 
 
-async def _ask(what: str, usual: str | None) -> str:
+async def _ask(what: str, usual: str | None = None) -> str:
     while True:
         typed = await _read(f"{what} [{usual}]: " if usual else f"{what}: ")
         if typed or usual:
@@ -171,20 +160,17 @@ def models(
     ] = None,
 ) -> int:
     """List what was learned about models' servers from their refusals."""
-    if forget_server is not None:
-        known = forget(forget_server)
-        text = (
-            "Forgotten. It is learned again if the server still refuses it."
-            if known
-            else f"Nothing was learned about {forget_server}. `openmanus models` lists the servers."
-        )
-        sys.stderr.write(f"{printable(text)}\n")
-        return 0 if known else 1
-    lines = learnt_lines()
-    for line in lines:
-        sys.stdout.write(f"{printable(line)}\n")
-    if not lines:
-        sys.stderr.write(
-            "Nothing was learned yet: no server has refused a request that was changed.\n"
-        )
-    return 0
+    if forget_server is None:
+        lines = learnt_lines()
+        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
+        if not lines:
+            sys.stderr.write(
+                "Nothing was learned yet: no server has refused a request that was changed.\n"
+            )
+        return 0
+    known = forget(forget_server)
+    text = f"Nothing was learned about {forget_server}. `openmanus models` lists the servers."
+    if known:
+        text = "Forgotten. It is learned again if the server still refuses it."
+    sys.stderr.write(f"{printable(text)}\n")
+    return 0 if known else 1

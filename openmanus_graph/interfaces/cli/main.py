@@ -1,17 +1,135 @@
-"""The command `openmanus`: from what was typed to an exit code."""
+"""The command `openmanus`: the table of its commands, and the end of its process.
 
+A module is loaded only when its command is used.
+"""
+
+import functools
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.models import CommandInfo
+from typing_extensions import override
+
+from openmanus_graph.config import entry_points
 from openmanus_graph.errors import ConfigError, StorageError
-from openmanus_graph.interfaces.cli.commands import app
-from openmanus_graph.interfaces.cli.process import (
-    quick_exit,
-    secure_standard_streams,
-    stdout_failure,
-)
+from openmanus_graph.interfaces.cli import process
 from openmanus_graph.interfaces.service import own_process
+
+COMMANDS = {
+    "run": ("run:run", "Do one task."),
+    "plan": ("run:plan", "Do one task with a plan, whose steps run in parallel."),
+    "batch": ("batch:batch", "Do many tasks; run it again to continue where it stopped."),
+    "eval": ("batch:evaluate", "Do the tasks of a suite, check each, and report what passes."),
+    "chat": ("chat:chat", "Talk with the agent: several turns on one thread."),
+    "resume": ("run:resume", "Continue a thread that stopped, waits for an answer, or crashed."),
+    "tell": ("threads:tell", "Send a running agent a message, which it reads at its next step."),
+    "demo": ("run:demo", "Do a task with real tools and a recorded model: no key, no network."),
+    "threads": ("threads:threads", "List the newest threads."),
+    "show": ("show:show", "Show what was said and done in a thread."),
+    "export": ("show:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
+    "fork": ("fork:fork", "Try again from an earlier point of a thread, as a new thread."),
+    "diff": ("fork:diff", "Show what changed in a thread's files between two of its points."),
+    "replay": ("replay:replay", "Run a thread again from its record, and show what differs now."),
+    "init": ("init:init", "Set up your model: provider, key and name are tried and then stored."),
+    "doctor": ("doctor:doctor", "Show what is configured, what is missing, and how to fix it."),
+    "trust": ("skills:trust", "Trust the configuration of the working folder as it is now."),
+    "models": ("init:models", "List what was learned about models' servers from their refusals."),
+    "mcp-server": ("servers:mcp_server", "Offer the tools, and maybe an agent, to MCP clients."),
+    "a2a": ("servers:a2a", "Offer an agent to other agents, by the A2A protocol."),
+    "acp": ("servers:acp", "Work in an editor, by the Agent Client Protocol (stdin, stdout)."),
+    "serve": ("servers:serve", "Serve the page, Studio and the SDK on this machine."),
+    "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
+    "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),
+    "memory": ("threads:memory", "Notes that agents keep for later conversations."),
+}
+"""In the order of the help: the function or Typer app (`MODULE:NAME`), and its first help line.
+
+A function returns the exit code of its command.
+"""
+
+
+@functools.cache
+def load(name: str) -> Any:  # the class of commands is private in Typer
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        found = getattr(import_module(f"openmanus_graph.interfaces.cli.{module}"), attribute)
+    else:
+        found = entry_points.load(entry_points.installed("commands")[name], "command")
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    return typer.main.get_command_from_info(
+        CommandInfo(name, callback=found), pretty_exceptions_short=True, rich_markup_mode=None
+    )
+
+
+class _LazyGroup(TyperGroup):
+    """Lists and completes the commands from the table; loads the one that is invoked."""
+
+    def __init__(self, **options: Any) -> None:  # Typer passes them on
+        super().__init__(**options)
+        for name, (_, line) in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=line)
+
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *sorted(entry_points.installed("commands").names - COMMANDS.keys())]
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS or cmd_name not in entry_points.installed("commands").names:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return load(cmd_name)
+        except ConfigError as error:  # the help still lists the other commands
+            return TyperCommand(cmd_name, help=str(error))
+
+    @override
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # private classes of Typer
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(args[0]), rest
+
+
+def _exit(code: int, **options: object) -> None:
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    name="openmanus",
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    result_callback=_exit,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def openmanus(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> int:
+    """An agent that gets a task done with real tools, and hands over an answer and files.
+
+    Without a command it opens the chat.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    if version:
+        from importlib import metadata
+
+        sys.stdout.write(f"openmanus {metadata.version('openmanus-graph')}\n")
+        return 0
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        from openmanus_graph.interfaces.cli.chat import chat
+
+        return int(chat())
+    sys.stderr.write(f"{context.get_help()}\n")
+    return 2
 
 
 def main() -> None:
@@ -19,8 +137,8 @@ def main() -> None:
 
     Wrong usage and configuration exit with 2, other failures with 1.
     """
-    with quick_exit():
-        secure_standard_streams()
+    with process.quick_exit():
+        process.secure_standard_streams()
         own_process.relax_garbage_collection()
         # langchain-core calls `json()` of whatever answered a request that failed; Google's client
         # answers with aiohttp's, where it is a coroutine.
@@ -31,7 +149,7 @@ def main() -> None:
         try:
             _run()
         except SystemExit as ended:
-            failure = stdout_failure()
+            failure = process.stdout_failure()
             if failure and not ended.code:
                 _end(f"stdout cannot be written: {failure}. Send the output somewhere else.", 1)
             raise
@@ -54,17 +172,18 @@ def _run() -> None:
         try:
             Path.cwd()
         except OSError:
-            _end("The working folder is gone. Change to one that exists: cd FOLDER.", 2)
+            _end("The working folder no longer exists. Change to another one: cd FOLDER.", 2)
         if not own_process.is_storage_fault(error):
             raise
         _end(own_process.describe_failure(error, home_place()), 1)
 
 
 def _end(complaint: str, code: int) -> None:
+    text = f"openmanus: {complaint}"
     if sys.stderr.isatty():
-        from openmanus_graph.interfaces.cli.console import say  # wraps it at words
+        from openmanus_graph.interfaces.cli.console import say
 
-        say(f"openmanus: {complaint}")
+        say(text)  # wrapped at words
     else:
-        sys.stderr.write(f"openmanus: {complaint}\n")
+        sys.stderr.write(f"{text}\n")
     sys.exit(code)

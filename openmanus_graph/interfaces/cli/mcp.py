@@ -1,8 +1,12 @@
-"""`openmanus mcp`: lists and tests MCP servers, calls their tools, and logs in to them."""
+"""`openmanus mcp`: lists and tests MCP servers, calls their tools, and logs in to them.
+
+It also reads servers' prompts, for the chat.
+"""
 
 import asyncio
 import contextlib
 import json
+import shlex
 import sys
 import time
 import webbrowser
@@ -17,6 +21,7 @@ from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.config.mcp import configured_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.cli.process import StdinLines
 from openmanus_graph.interfaces.cli.threads import JsonOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
@@ -25,15 +30,14 @@ from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
-    from langchain_core.messages import ToolMessage
-
-    from openmanus_graph.backends.mcp.tool import ServerTool, ServerTools
-    from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
+    from openmanus_graph.backends.mcp.tool import ServerPrompt, ServerTool, ServerTools
+    from openmanus_graph.interfaces.cli.terminal import TerminalSink
     from openmanus_graph.runtime.session import Session
     from openmanus_graph.state.context import MCPServer
 
 THREAD = "mcp"
 """Names the workspace of calls from the command line."""
+NO_SERVER = "No MCP server is configured: mcp.json or [mcp.servers.NAME] names them."
 
 app = typer.Typer(
     help="Servers of the Model Context Protocol, whose tools agents use.",
@@ -58,9 +62,7 @@ def list_servers(config: ConfigOption = None, as_json: JsonOption = False) -> in
             sys.stderr.write(f"{printable(server.name)} is switched off.\n")
     enabled = [server for server in servers.values() if server.enabled]
     if not enabled:
-        sys.stderr.write(
-            "No MCP server is configured: mcp.json or [mcp.servers.NAME] names them.\n"
-        )
+        sys.stderr.write(f"{NO_SERVER}\n")
         return 1 if problems else 0
     rows = asyncio.run(_inspect(enabled, config))
     for row in rows:
@@ -74,11 +76,8 @@ def check_server(
 ) -> int:
     """Start a server and show its tools, or why it does not work."""
     (row,) = asyncio.run(_inspect([_named_server(server, config)], config))
-    if as_json:
-        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
-        return 0 if row["ok"] else 1
-    sys.stdout.write(_line(row))
-    for tool in row["tools"]:
+    sys.stdout.write(f"{json.dumps(row, ensure_ascii=False)}\n" if as_json else _line(row))
+    for tool in () if as_json else row["tools"]:
         about = printable(tool["description"]).partition("\n")[0]
         sys.stdout.write(f"    {tool['name']} ({tool['effect']}): {about}\n")
     return 0 if row["ok"] else 1
@@ -95,7 +94,6 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _named_server(name: str, config: str | None) -> "MCPServer":
-    """Return the server of this name, URL or command. ConfigError: there is none."""
     (server,) = _settings(config, (name,)).mcp_servers
     return server
 
@@ -113,8 +111,6 @@ def _settings(config: str | None, servers: Sequence[Any]) -> Settings:
 async def _started(
     servers: Sequence["MCPServer"], config: str | None
 ) -> "AsyncGenerator[tuple[ServerTools, Session]]":
-    """Start servers in a session of their own, and close it."""
-
     def open_session() -> "Session":
         from openmanus_graph.runtime.session import Session
 
@@ -134,6 +130,15 @@ async def _started(
 
 
 async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[dict[str, Any]]:
+    def row(tool: "ServerTool") -> dict[str, Any]:
+        return {
+            "name": tool.name,
+            "own_name": tool.listed_tool.name,
+            "description": tool.description,
+            "effect": tool.listed_tool.effect,
+            "parameters": tool.parameters,
+        }
+
     started = time.monotonic()
     async with _started(servers, config) as (found, _):
         seconds = round(time.monotonic() - started, 2)
@@ -145,20 +150,10 @@ async def _inspect(servers: Sequence["MCPServer"], config: str | None) -> list[d
                 "info": one.info,
                 "error": "" if one.state == "up" else one.why,
                 "seconds": seconds,
-                "tools": [_row(tool) for tool in found.tools if tool.managed_server is one],
+                "tools": [row(tool) for tool in found.tools if tool.managed_server is one],
             }
             for one in found.servers
         ]
-
-
-def _row(tool: "ServerTool") -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "own_name": tool.listed_tool.name,
-        "description": tool.description,
-        "effect": tool.listed_tool.effect,
-        "parameters": tool.parameters,
-    }
 
 
 @app.command("call")
@@ -176,66 +171,58 @@ def call_tool(
         raise ConfigError(f"The arguments are not JSON: {error}.") from error
     if not isinstance(args, dict):
         raise ConfigError('The arguments must be a JSON object, {"name": "value"}.')
-    return asyncio.run(_call_and_print(named, tool, cast("dict[str, Any]", args), config))
-
-
-async def _call_and_print(
-    server: "MCPServer", tool: str, args: dict[str, Any], config: str | None
-) -> int:
-    async with _started([server], config) as (found, session):
-        (one,) = found.servers
-        if one.state != "up":
-            sys.stderr.write(f"The MCP server {printable(one.server.name)} {printable(one.why)}\n")
-            return 1
-        message = await _call_once(tool, args, found.tools, session)
-    sys.stdout.write(printable(message.text) + "\n")
-    return 1 if message.status == "error" else 0
+    return asyncio.run(_call_once(named, tool, cast("dict[str, Any]", args), config))
 
 
 async def _call_once(
-    name: str, args: dict[str, Any], tools: Sequence["ServerTool"], session: "Session"
-) -> "ToolMessage":
-    """Call a tool without a graph, by its own name or by ours."""
-    from openmanus_graph.interfaces.cli.event_sinks import TerminalSink
+    server: "MCPServer", name: str, args: dict[str, Any], config: str | None
+) -> int:
+    """Call a tool without a graph, by its own name or by ours; return the exit code."""
+    from openmanus_graph.interfaces.cli.terminal import TerminalSink
     from openmanus_graph.runtime.limits import Progress
     from openmanus_graph.state.manus import PendingCall, no_usage
     from openmanus_graph.tool_calls.context import ToolCallContext
     from openmanus_graph.tool_calls.run_call import run_call
     from openmanus_graph.tool_calls.toolset import Toolset
 
-    # Without the label for untrusted output, which is for models.
-    known = {
-        tool.name: tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
-        for tool in tools
-    }
-    ours = {tool.listed_tool.name: tool.name for tool in tools}
     sink = TerminalSink()
 
     def emit(event: dict[str, Any]) -> None:
         if event["type"] == "notice":
             sink.show(event)
 
-    call = PendingCall(id="call", name=ours.get(name, name), args=args, occurrence=0, problem=None)
-    context = ToolCallContext(
-        session=session,
-        toolset=Toolset(known, None),
-        config={"configurable": {}},
-        emit=emit,
-        branch="",
-        thread=None,
-        ledger=None,
-        questions=_TerminalQuestions(sink),
-        progress=Progress(0, no_usage(), 0.0),
-    )
-    return await run_call(call, context)
+    async with _started([server], config) as (found, session):
+        (one,) = found.servers
+        if one.state != "up":
+            sys.stderr.write(f"The MCP server {printable(one.server.name)} {printable(one.why)}\n")
+            return 1
+        # Without the label for untrusted output, which is for models.
+        known = {
+            tool.name: tool.model_copy(update={"traits": replace(tool.traits, untrusted=False)})
+            for tool in found.tools
+        }
+        name = {tool.listed_tool.name: tool.name for tool in found.tools}.get(name, name)
+        context = ToolCallContext(
+            session=session,
+            toolset=Toolset(known, None),
+            config={"configurable": {}},
+            emit=emit,
+            branch="",
+            thread=None,
+            ledger=None,
+            questions=_TerminalQuestions(sink),
+            progress=Progress(0, no_usage(), 0.0),
+        )
+        call = PendingCall(id="call", name=name, args=args, occurrence=0, problem=None)
+        message = await run_call(call, context)
+    sys.stdout.write(printable(message.text) + "\n")
+    return 1 if message.status == "error" else 0
 
 
 class _TerminalQuestions(Questions):
     """Asks on the terminal at once: there is no run that could pause."""
 
     def __init__(self, sink: "TerminalSink") -> None:
-        from openmanus_graph.interfaces.cli.user_input import StdinLines
-
         super().__init__(None)
         self._sink, self._lines = sink, StdinLines()
 
@@ -286,11 +273,9 @@ def log_in(
     except ServerError as error:
         sys.stderr.write(f"The MCP server {name} {printable(str(error))}\n")
         return 1
-    if not result.needed:
-        sys.stdout.write(f"{name} asked for no login: {result.tools} tools.\n")
-        return 0
-    scope = f" ({result.scope})" if result.scope else ""
-    sys.stdout.write(f"Logged in to {name}{printable(scope)}: {result.tools} tools.\n")
+    scope = f" ({printable(result.scope)})" if result.scope else ""
+    outcome = f"Logged in to {name}{scope}" if result.needed else f"{name} asked for no login"
+    sys.stdout.write(f"{outcome}: {result.tools} tools.\n")
     return 0
 
 
@@ -315,3 +300,59 @@ def _http_server(name: str, config: str | None) -> "MCPServer":
             f"The MCP server {server.name!r} has no url: only a server with a url has a login."
         )
     return server
+
+
+async def prompts_by_command(servers: Sequence["MCPServer"]) -> "dict[str, ServerPrompt]":
+    """Return the prompts of the enabled servers, by the chat's commands for them.
+
+    What keeps a server from being used is written to stderr. ConfigError: none is configured.
+    """
+    enabled = [server for server in servers if server.enabled]
+    if not enabled:
+        raise ConfigError(NO_SERVER)
+    await asyncio.to_thread(load_client)
+    from openmanus_graph.backends.mcp.failures import ServerError
+    from openmanus_graph.backends.mcp.tool import list_prompts, tool_name
+    from openmanus_graph.interfaces.cli.console import say
+
+    async def prompts_of(server: "MCPServer") -> "list[ServerPrompt]":
+        try:
+            return await list_prompts(server)
+        except ServerError as error:
+            say(f"The MCP server {server.name} {error}")
+            return []
+
+    found: dict[str, ServerPrompt] = {}
+    for prompts in await asyncio.gather(*map(prompts_of, enabled)):
+        for prompt in prompts:
+            taken = [command.removeprefix("/") for command in found]
+            found[f"/{tool_name(prompt.server.name, prompt.name, taken)}"] = prompt
+    return found
+
+
+def usage(command: str, prompt: "ServerPrompt") -> str:
+    given = prompt.arguments.items()
+    names = [name.upper() if needed else f"[{name.upper()}]" for name, needed in given]
+    return " ".join([command, *names])
+
+
+async def read_prompt(servers: Sequence["MCPServer"], command: str, argument: str) -> str:
+    """Return the text of the prompt that a command names, with what was typed as its arguments."""
+    prompt = (await prompts_by_command(servers)).get(command)
+    if prompt is None:
+        raise ConfigError(f"There is no prompt {command}. /mcp lists them.")
+    try:
+        values = shlex.split(argument)
+    except ValueError as error:
+        raise ConfigError(f"The arguments cannot be read: {error}.") from error
+    required = sum(prompt.arguments.values())
+    if not required <= len(values) <= len(prompt.arguments):
+        raise ConfigError(f"Write {usage(command, prompt)}")
+    from openmanus_graph.backends.mcp.failures import ServerError
+    from openmanus_graph.backends.mcp.tool import get_prompt
+
+    args = dict(zip(prompt.arguments, values, strict=False))
+    try:
+        return printable(await get_prompt(prompt, args))
+    except ServerError as error:
+        raise ConfigError(f"The MCP server {prompt.server.name} {error}") from error

@@ -1,8 +1,9 @@
-"""The process of a command: its standard streams, the echo of its terminal, and its end.
+"""The process of a command: its standard streams, the lines and keys typed, and its end.
 
 It must be loaded before modules that register exit handlers, see `_end_at_once`.
 """
 
+import asyncio
 import atexit
 import contextlib
 import errno
@@ -61,19 +62,19 @@ def write_out(text: str) -> None:
 
 def is_stdout_closed() -> bool:
     """Return True if this process was started without a stdout."""
-    raw = _raw(sys.stdout)
+    raw = _raw_stdout()
     return raw is not None and raw.missing
 
 
 def stdout_failure() -> str | None:
     """Flush stdout, and return why writing to it failed, or None."""
     sys.stdout.flush()
-    raw = _raw(sys.stdout)
+    raw = _raw_stdout()
     return raw.failure.strerror if raw is not None and raw.failure is not None else None
 
 
-def _raw(stream: TextIO) -> _StandardStream | None:
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+def _raw_stdout() -> _StandardStream | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw if isinstance(raw, _StandardStream) else None
 
 
@@ -96,6 +97,52 @@ def _open_devnull(flags: int) -> int:
     descriptor = os.open(os.devnull, flags)
     os.set_inheritable(descriptor, True)
     return descriptor
+
+
+def has_line_editor() -> bool:
+    """Return True if there is a terminal that the line editor can work with."""
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class StdinLines:
+    """Reads stdin, a terminal's or a pipe's, line by line."""
+
+    def __init__(self) -> None:
+        self._descriptor = sys.stdin.fileno()
+        self._buffer = b""
+        self._ended = False
+        self.interactive = sys.stdin.isatty() and sys.stderr.isatty()
+
+    async def ask(self, prompt: str, *, draft: str = "") -> str | None:
+        """Return the next line, None at the end of the input.
+
+        Only a terminal shows the prompt, and only the line editor the draft, which can be changed.
+        """
+        if has_line_editor():
+            from openmanus_graph.interfaces.cli.editor import LineEditor
+
+            return await LineEditor().ask(prompt, draft=draft)
+        if self.interactive:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+        while b"\n" not in self._buffer and not self._ended:
+            await self._wait_until_readable()
+            piece = os.read(self._descriptor, 65536)
+            self._buffer += piece
+            self._ended = not piece
+        line, newline, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace") if line or newline else None
+
+    async def _wait_until_readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        with contextlib.suppress(PermissionError):  # a file, which is always readable
+            loop.add_reader(self._descriptor, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(self._descriptor)
 
 
 @contextlib.contextmanager
@@ -149,6 +196,9 @@ def is_own_process() -> bool:
     return bool(_entered)
 
 
+# Exit handlers are called in reverse order. This module is loaded before those that close
+# databases, sessions and browsers, remove folders and send traces, so that its own comes last.
+@atexit.register
 def _end_at_once() -> None:
     if not _codes:
         return
@@ -157,8 +207,3 @@ def _end_at_once() -> None:
         if not stream.closed:  # a server over them closes them
             stream.flush()
     os._exit(_codes[0])
-
-
-# Exit handlers are called in reverse order. This module is loaded before those that close
-# databases, sessions and browsers, remove folders and send traces, so that its own comes last.
-atexit.register(_end_at_once)

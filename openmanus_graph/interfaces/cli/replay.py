@@ -1,7 +1,14 @@
-"""`openmanus replay`: runs again from their record, to see what would differ now."""
+"""`openmanus replay`: runs again from their record, to see what would differ now.
+
+`--go-on` continues a what-if replay for real, as a run of a new thread. A thread continues in a
+fork of it, with the files of that point in another folder. A bundle holds no files, so it
+continues only if the run had not changed any by then.
+"""
 
 import asyncio
 import dataclasses
+import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +16,38 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle
+from openmanus_graph.backends.persistence.checkpoints import Point, open_checkpointer
+from openmanus_graph.backends.persistence.ledger import EffectKey, open_ledger
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread, harmless
-from openmanus_graph.config.resolve import resolve_settings
+from openmanus_graph.config.homes import openmanus_home
+from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.continue_from import DivergedReplay, continue_from
+from openmanus_graph.graphs.catalog import agent_tools, build_agent
+from openmanus_graph.interfaces.cli.fork import begin_fork, read_points
+from openmanus_graph.interfaces.cli.run import execute_run
+from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.cli.threads import complete_thread
 from openmanus_graph.interfaces.service import replay as replaying
+from openmanus_graph.interfaces.service import run_setup, threads
 from openmanus_graph.interfaces.service.options import (
-    PolicyName,
+    OutputOptions,
     RunOptions,
     StorageOptions,
     takes,
 )
-from openmanus_graph.interfaces.service.run_setup import (
-    MAX_TEXT_BYTES,
-    load_function,
-    read_input,
-    to_context,
-)
-from openmanus_graph.interfaces.service.threads import thread_id, whole_thread, with_stored
-from openmanus_graph.model_calls.replay import WhatIf
+from openmanus_graph.model_calls.replay import Divergence, WhatIf
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.context import Context, Policy
+from openmanus_graph.runtime.replaying import knowing_reply
+from openmanus_graph.state.context import Context, Effect, Policy
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.declaration import traits_of
 
 PROMPTS = ("system", "next_step")
 SHOWN_LINES = 2
@@ -86,7 +99,7 @@ class Changes:
         what_if = WhatIf(
             asks_model=self.model is not None or bool(self.prompts),
             policy_before=before,
-            tools={name: load_function(at) for name, at in self.tools.items()},
+            tools={name: run_setup.load_function(at) for name, at in self.tools.items()},
         )
         changed = dataclasses.replace(
             context,
@@ -97,7 +110,6 @@ class Changes:
         return changed, what_if
 
     def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a thread that continues with the changes."""
         known: dict[str, Any] = {"prompts": {}, "replaced_tools": {}, **options}
         tried: dict[str, Any] = {
             "model": self.model,
@@ -129,7 +141,7 @@ def replay(
         typer.Option(help="NAME=FILE to try; NAME is system or next_step. The model is asked."),
     ] = None,
     policy: Annotated[
-        PolicyName | None,
+        Policy | None,
         typer.Option(help="Policy to try: ask, auto or never. No model is asked."),
     ] = None,
     tool: Annotated[
@@ -164,12 +176,12 @@ def replay(
             known = dataclasses.replace(known, options=harmless(known.options))
         options = RunOptions().over(dict(known.options))
         if browser:
-            _require_no_logins(to_context(options))
+            _require_no_logins(run_setup.to_context(options))
     else:
-        known = whole_thread(thread_id(source))
-        options = with_stored(RunOptions(), known)
+        known = threads.whole_thread(threads.thread_id(source))
+        options = threads.with_stored(RunOptions(), known)
     graph = replaying.replay_graph(known.agent)
-    context, what_if = changes.apply(to_context(options))
+    context, what_if = changes.apply(run_setup.to_context(options))
     if isinstance(known, Recording):
         found = run_and_close_models(replaying.replay_bundle(known, context, what_if, graph))
     else:
@@ -179,7 +191,7 @@ def replay(
     if go_on and found.divergence is not None:
         _print_divergence(found, changes, sys.stderr)
         kept = changes.over(known.options)
-        return continue_from(DivergedReplay(known, graph, found.divergence, kept))
+        return _Continuation(known, graph, found.divergence, kept).run()
     if browser and not (found.repeated or found.ended):
         raise ConfigError(
             f"{source} has no steps in the browser that can be done again: there are none, or "
@@ -216,7 +228,7 @@ def _named_prompt(given: str) -> tuple[str, str]:
     if name not in PROMPTS or not file:
         raise ConfigError(f"--prompt {given}: give NAME=FILE; a name is {' or '.join(PROMPTS)}.")
     try:
-        return name, read_input(file, MAX_TEXT_BYTES).decode("utf-8")
+        return name, run_setup.read_input(file, run_setup.MAX_TEXT_BYTES).decode("utf-8")
     except (ConfigError, UnicodeDecodeError) as error:
         raise ConfigError(f"The prompt in {file} cannot be read: {error}") from error
 
@@ -241,19 +253,18 @@ def _report(known: Recording | Thread, found: replaying.Replayed, to_test: str |
 
 
 def _summary(found: replaying.Replayed) -> str:
+    if found.is_equal and found.model_calls == 1:
+        return "The only request is as it was recorded."
     if found.is_equal:
-        if found.model_calls == 1:
-            return "The only request is as it was recorded."
         return f"All {found.model_calls} requests are as they were recorded."
-    reported = [found.ended] if found.ended else []
+    reported: list[str] = []
     if found.differences:
         first = found.differences[0]
-        reported.insert(
-            0,
+        reported.append(
             f"{len(found.differences)} of {found.model_calls} requests differ. The first one is "
-            f"model call {first.position}, of step {first.call.facts['step']}.",
+            f"model call {first.position}, of step {first.call.facts['step']}."
         )
-    return " ".join(reported)
+    return " ".join([*reported, found.ended] if found.ended else reported)
 
 
 def _write_test(record: Recording, found: replaying.Replayed, path: Path) -> None:
@@ -280,12 +291,152 @@ def _print_step(done: str) -> None:
 
 def _print_divergence(found: replaying.Replayed, changes: Changes, out: TextIO) -> None:
     """Print where a what-if replay stopped; the diff goes to `out`."""
-    if found.divergence is None:
-        all_done = "It makes no difference."
-        if changes.browser:
-            all_done = f"All {found.repeated} steps in the browser were done again."
-        sys.stderr.write(f"{printable(found.ended) or all_done}\n")
+    stop = found.divergence
+    if stop is not None:
+        out.write(f"{printable(stop.diff())}\n")
+        at = f"after model call {stop.position}, of step {stop.step}"
+        sys.stderr.write(f"{printable(stop.what)} It stopped {at}.\n")
         return
-    at = f"after model call {found.divergence.position}, of step {found.divergence.step}"
-    out.write(printable(found.divergence.diff()) + "\n")
-    sys.stderr.write(f"{printable(found.divergence.what)} It stopped {at}.\n")
+    done = "It makes no difference."
+    if changes.browser:
+        done = f"All {found.repeated} steps in the browser were done again."
+    sys.stderr.write(f"{printable(found.ended) or done}\n")
+
+
+@dataclass(frozen=True)
+class _Continuation:
+    """A new thread that continues a what-if replay from its first difference from the record."""
+
+    source: Thread | Recording
+    """What was replayed: a thread, or a bundle."""
+    graph: Any
+    """The replay's, with its checkpoints."""
+    divergence: Divergence
+    options: Mapping[str, Any]
+    """Of the new thread's runs."""
+
+    def run(self) -> int:
+        """Make the thread and run it; return the exit code. ConfigError: it cannot continue."""
+        if self.divergence.run_path:
+            raise ConfigError(
+                f"It cannot continue: it left the record inside {self.divergence.run_path}, and a "
+                "fork begins at a step of the whole run."
+            )
+        options = RunOptions().over(dict(self.options))
+        run_setup.graph_arguments(self.source.agent, options)  # before anything is made
+        ask_for_trust(options.config)
+        new = run_setup.new_thread()
+        with threads.hold_thread(openmanus_home(), new):
+            if isinstance(self.source, Thread):
+                point = asyncio.run(self._point(self.source.id))
+                files = begin_fork(self.source, point, new, "copy", self.options)
+                where = " ".join([str(files), *files.notices])
+            else:
+                self._begin_from_bundle(self.source, new)
+                where = "Its folder is empty: a bundle holds no files."
+            asyncio.run(self._keep_outcomes(new))
+        begun = f"It continues from there as thread {new}. {where} What it does now is real."
+        again = f"If it is interrupted: openmanus resume {shlex.quote(new)}"
+        sys.stderr.write(f"{printable(begun)}\n{again}\n")
+        with knowing_reply(self.divergence.reply):
+            return execute_run(
+                lambda: run_setup.resuming_run(new, run_setup.ResumeAnswer(), RunOptions()),
+                OutputOptions(),
+            )
+
+    @property
+    def _config(self) -> RunnableConfig:
+        thread = self.source.id if isinstance(self.source, Thread) else self.source.thread
+        return {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+
+    def _begin_from_bundle(self, source: Recording, new: str) -> None:
+        if source.beginning:
+            raise ConfigError(
+                "It cannot continue from a bundle: the run continued from an earlier point, whose "
+                "files a bundle does not hold. Replay the thread where it ran."
+            )
+        made = self.divergence.earlier
+        changing = dict.fromkeys(one.tool for one in made if self._effect(one) == "workspace")
+        if changing:
+            raise ConfigError(
+                "It cannot continue from a bundle: the run had changed files by then (by "
+                f"{', '.join(changing)}), and a bundle holds no files. Replay the thread where it "
+                "ran."
+            )
+        asyncio.run(self._copy_checkpoints(new))
+        table = threads.open_threads()
+        table.begin(new, source.agent, source.task, dict(self.options), None)
+        table.end(new, "forked")
+
+    async def _point(self, thread: str) -> Point:
+        """Find the point of a thread at which the replay of it stopped."""
+        stopped = await self.graph.aget_state(self._config)
+        number = stopped.metadata["step"]
+        points = sorted(await read_points(thread), key=lambda one: abs(one.number - number))
+        wanted = stopped.next, _shape(stopped.values["messages"])
+        async with open_checkpointer(database_url()) as saver:
+            graph = build_agent(self.source.agent, checkpointer=saver)
+            for point in points:
+                at = {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": point.checkpoint}
+                state = await graph.aget_state({"configurable": at})
+                if (state.next, _shape(state.values["messages"])) == wanted:
+                    return point
+        raise ConfigError(
+            f"It cannot continue: no point of thread {thread} equals the replay when it stopped. "
+            f"Choose one yourself: openmanus fork {shlex.quote(thread)}"
+        )
+
+    def _effect(self, call: EffectKey) -> Effect:
+        """Return what a call may change: the worst if the agent does not have its tool."""
+        tools = {tool.name: tool for tool in agent_tools(self.source.agent)}
+        traits = traits_of(tools[call.tool]) if call.tool in tools else Traits()
+        return traits.effect_of(json.loads(call.args))
+
+    async def _copy_checkpoints(self, new: str) -> None:
+        """Put the replay's checkpoints into the database, as those of the new thread.
+
+        What tasks wrote after the newest one is left out: they run again.
+        """
+        memory: InMemorySaver = self.graph.checkpointer
+        line = [one async for one in memory.alist(self._config)][::-1]
+        async with open_checkpointer(database_url()) as saver:
+            for one in line:
+                before = (one.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+                named = {"thread_id": new, "checkpoint_ns": "", "checkpoint_id": before}
+                versions = one.checkpoint["channel_versions"]
+                written = await saver.aput(
+                    {"configurable": named}, one.checkpoint, one.metadata, versions
+                )
+                if one is line[-1]:
+                    break
+                at = one.config.get("configurable", {})
+                kept = memory.writes[at["thread_id"], at["checkpoint_ns"], at["checkpoint_id"]]
+                tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+                for task, channel, value, path in kept.values():
+                    value = memory.serde.loads_typed(value)
+                    tasks.setdefault((task, path), []).append((channel, value))
+                for (task, path), writes in tasks.items():
+                    await saver.aput_writes(written, writes, task, path)
+
+    async def _keep_outcomes(self, new: str) -> None:
+        """Let the record answer the calls of the last reply that were like the recorded ones.
+
+        Calls that change files are made again, in the new thread's folder: its files are those
+        from before the reply.
+        """
+        ledger = await asyncio.to_thread(open_ledger, database_url())
+        for effect, entry in self.divergence.answered:
+            if self._effect(effect) == "external":
+                key = dataclasses.replace(effect, thread=new)
+                await ledger.intend(key, entry.args, "")
+                await ledger.conclude(key, entry.args, entry.outcome or {})
+
+
+def _shape(messages: list[AnyMessage]) -> list[tuple[str, Any]]:
+    """Return what is equal in two runs that made the same calls and got the same outcomes."""
+    return [
+        (one.type, [(call["name"], call["args"]) for call in one.tool_calls])
+        if isinstance(one, AIMessage)
+        else (one.type, one.text)
+        for one in messages
+    ]

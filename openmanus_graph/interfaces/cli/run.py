@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.process import (
-    is_own_process,
-    is_stdout_closed,
-    silent_keys,
-    stdout_failure,
-)
+from openmanus_graph.interfaces.cli import process
 from openmanus_graph.interfaces.cli.threads import LatestThread
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
@@ -68,7 +63,6 @@ def _planned(given: InputOptions) -> InputOptions:
 
 
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
-    """Do one task and return the exit code."""
     from openmanus_graph.backends.models.spec import parse_spec
     from openmanus_graph.graphs.catalog import check_agent
     from openmanus_graph.interfaces.cli.skills import ask_for_trust
@@ -125,37 +119,35 @@ def demo(
     workspace: Annotated[str | None, typer.Option(help="Folder of the demo's files.")] = None,
 ) -> int:
     """Do a task with real tools and a recorded model: no key, no network."""
-    from openmanus_graph.demo.recorded import MODEL, PLAN_MODEL, require_packages
+    from openmanus_graph import demo as recorded
     from openmanus_graph.interfaces.cli.console import say
 
-    require_packages(PLAN_MODEL if plan else MODEL)
+    name, agent, task = recorded.MODEL, "manus", recorded.TASK
+    if plan:
+        name, agent, task = recorded.PLAN_MODEL, "planning", recorded.PLAN_TASK
+    recorded.require_packages(name)
     if not output.json and not output.quiet:
         say(
             "DEMO: the model's replies come from a recording. Graph, tools, sandbox, limits and "
             "files are real."
         )
-    return execute_run(lambda: _demo_run(workspace, has_plan=plan), output)
 
+    def make_run() -> "Run":
+        from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
+        from openmanus_graph.interfaces.service.runner import Run
+        from openmanus_graph.state.context import Context
 
-def _demo_run(workspace: str | None, *, has_plan: bool) -> "Run":
-    from openmanus_graph.demo import recorded
-    from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
-    from openmanus_graph.interfaces.service.runner import Run
-    from openmanus_graph.state.context import Context
+        thread = f"demo-{new_thread()}"
+        context = Context(model=recorded.recorded_model(name), workspace=workspace)
 
-    thread = f"demo-{new_thread()}"
-    agent, task = ("planning", recorded.PLAN_TASK) if has_plan else ("manus", recorded.TASK)
-    model = recorded.recorded_model(recorded.PLAN_MODEL if has_plan else recorded.MODEL)
-    context = Context(model=model, workspace=workspace)
+        def make_input() -> dict[str, object]:
+            with recorded.demo_folder() as folder:
+                given = InputOptions(file=[str(folder / recorded.DATA)])
+                return prepare_input(task, given, context, thread)
 
-    def make_input() -> dict[str, object]:
-        with recorded.demo_folder() as folder:
-            given = InputOptions(file=[str(folder / recorded.DATA)])
-            return prepare_input(task, given, context, thread)
+        return Run(thread, agent, task, context, {}, make_input)
 
-    return Run(
-        thread=thread, agent=agent, task=task, context=context, options={}, make_input=make_input
-    )
+    return execute_run(make_run, output)
 
 
 def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
@@ -168,15 +160,17 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
     require_stdout()
     with log_file(output.log):
         from openmanus_graph.backends.models.build import run_and_close_models
-        from openmanus_graph.interfaces.cli.user_input import TerminalInput
+        from openmanus_graph.interfaces.cli.terminal import TerminalInput
         from openmanus_graph.interfaces.service.own_process import RunError
         from openmanus_graph.interfaces.service.runner import run_graph
 
         run = make_run()
         with make_sink(output) as sink:
-            running = run_graph(run, sink, TerminalInput(sink), ends_process=is_own_process())
+            running = run_graph(
+                run, sink, TerminalInput(sink), ends_process=process.is_own_process()
+            )
             code = run_and_close_models(running)
-    if failure := stdout_failure():
+    if failure := process.stdout_failure():
         raise RunError(
             f"stdout cannot be written: {failure}. Nothing is lost: the thread keeps the answer "
             f"(openmanus show {shlex.quote(run.thread)})."
@@ -187,7 +181,7 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
 @contextlib.contextmanager
 def make_sink(output: OutputOptions) -> "Generator[EventSink]":
     """Open the sink that the options ask for: for a program, for a terminal, or lines of text."""
-    from openmanus_graph.interfaces.cli.event_sinks import JsonSink, TerminalSink
+    from openmanus_graph.interfaces.cli.terminal import JsonSink, TerminalSink
 
     if output.json:
         yield JsonSink()
@@ -199,13 +193,12 @@ def make_sink(output: OutputOptions) -> "Generator[EventSink]":
     from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
 
     screen = ScreenSink()
-    with silent_keys(), contextlib.closing(screen):
+    with process.silent_keys(), contextlib.closing(screen):
         yield screen
 
 
 def require_stdout() -> None:
-    """Raise ConfigError if stdout is closed: the answer could not be written."""
-    if is_stdout_closed():
+    if process.is_stdout_closed():
         raise ConfigError(
             "stdout is closed, and the answer goes there. Send it to a file (> answer.md), or to "
             "/dev/null if you do not need it."

@@ -18,8 +18,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
-from openmanus_graph.interfaces.cli.event_sinks import TerminalSink, file_lines, first_lines, label
-from openmanus_graph.interfaces.cli.markdown import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
+from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines, first_lines, label
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
@@ -28,23 +28,27 @@ DiffLine = tuple[Literal["+", "-", " ", "…"], str]
 
 REFRESH_S = 0.12
 MAX_CHARS = 300
-"""Of the line of a call, which is also cut to the terminal's width."""
+"""The longest line of a call; it is also cut to the terminal's width."""
 DIFF_LINES = 40
 LINE_CHARS = 400
-"""Of one line of output."""
+"""The longest line of output."""
 TAIL_CHARS = 8_000
-"""Of the end of an unfinished block that is rendered while it streams."""
+"""How much of the end of an unfinished block is rendered while it streams."""
 RUNNING_CALLS = 4
-"""That are shown with a line each."""
+"""How many are shown with a line each."""
 _RESOURCES = {"bash": "bash", "python_execute": "python"}
 """The handle whose output shows the progress of a tool's call."""
+_EDITED = {
+    "create": ("", "file_text"),
+    "str_replace": ("old_str", "new_str"),
+    "insert": ("", "new_str"),
+}
+"""The arguments with the old and the new text, by the editor's command."""
 _DIFF_STYLES = {"+": "green", "-": "red", " ": "dim", "…": "dim"}
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A running call."""
-
     tool: str
     args: Args
     line: str
@@ -85,11 +89,11 @@ class ScreenSink(TerminalSink):
     @override
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self._calls.clear()
-        if event["thread"] == self._thread:  # a chat's next turn
-            self._begin(event)
-            return
-        self._thread = str(event["thread"])
-        super()._run_start(event)
+        if event["thread"] == self._thread:
+            self._begin(event)  # a chat's next turn
+        else:
+            self._thread = str(event["thread"])
+            super()._run_start(event)
 
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
@@ -128,14 +132,14 @@ class ScreenSink(TerminalSink):
         room = self.console.width - head.cell_len - took.cell_len
         line.truncate(max(1, room), overflow="ellipsis")
         self.console.print(Text.assemble(head, line, took))
-        diff = list(edit_diff(call.tool, call.args, DIFF_LINES)) if event["ok"] else []
-        for sign, changed in diff:
-            self._indented(f"{sign} {changed[:LINE_CHARS]}", _DIFF_STYLES[sign])
-        for shown in () if diff else first_lines(event["output"], LINE_CHARS):
-            self._indented(shown, "dim")
-
-    def _indented(self, line: str, style: str) -> None:
-        self.console.print(Padding(Text(line, style=style), (0, 0, 0, 4)))
+        shown = [
+            Text(f"{sign} {changed[:LINE_CHARS]}", style=_DIFF_STYLES[sign])
+            for sign, changed in edit_diff(call.tool, call.args, DIFF_LINES)
+            if event["ok"]
+        ]
+        output = () if shown else first_lines(event["output"], LINE_CHARS)
+        for text in (*shown, *(Text(one, style="dim") for one in output)):
+            self.console.print(Padding(text, (0, 0, 0, 4)))
 
     @override
     def _plan(self, event: Mapping[str, Any]) -> None:
@@ -168,7 +172,7 @@ class ScreenSink(TerminalSink):
     @override
     def _summary(self, event: Mapping[str, Any]) -> None:
         if self.checklist:
-            self.console.print(self.checklist.all_steps(self.console.width))
+            self.console.print(self.checklist.rows(self.console.width))
         usage = event["usage"]
         steps = f"{self.step} step{'' if self.step == 1 else 's'}"
         facts = (
@@ -191,12 +195,11 @@ class ScreenSink(TerminalSink):
             super()._answer(answer)
 
     def _print_block(self, block: str) -> None:
-        if not block.strip() or self.checklist:
-            return
-        if self._has_blocks:
-            self.console.print()
-        self._has_blocks = True
-        self.console.print(Rendered(block))
+        if block.strip() and not self.checklist:
+            if self._has_blocks:
+                self.console.print()
+            self._has_blocks = True
+            self.console.print(Rendered(block))
 
     def _show_live(self) -> None:
         if self._live is None:
@@ -256,41 +259,28 @@ def _duration(seconds: float) -> str:
 
 def describe_call(tool: str, args: Args) -> str:
     """Describe in one line what a call does; by name and arguments if the tool is not known."""
-    describe = _DESCRIPTIONS.get(tool)
+    given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
     try:
-        text = describe(args) if describe else _by_arguments(tool, args)
+        text = _DESCRIPTIONS[tool](args)
     except (KeyError, TypeError, ValueError, AttributeError):  # a model may send anything
-        text = _by_arguments(tool, args)
+        text = f"{tool}({', '.join(given)})"
     line = " ".join(text.split())
     return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
 
 
 def edit_diff(tool: str, args: Args, max_lines: int) -> Iterator[DiffLine]:
     """Yield the lines that a call of the editor changes in its file; nothing for other calls."""
-    if tool != "str_replace_editor":
+    names = _EDITED.get(str(args.get("command")))
+    if tool != "str_replace_editor" or names is None:
         return
-    old, new = "", ""
-    match args.get("command"):
-        case "create":
-            new = str(args.get("file_text") or "")
-        case "str_replace":
-            old, new = str(args.get("old_str") or ""), str(args.get("new_str") or "")
-        case "insert":
-            new = str(args.get("new_str") or "")
-        case _:
-            return
-    diff = difflib.unified_diff(old.splitlines(), new.splitlines(), n=2, lineterm="")
+    before, after = (str(args.get(name) or "").splitlines() for name in names)
+    diff = difflib.unified_diff(before, after, n=2, lineterm="")
     lines = [line for line in itertools.islice(diff, 2, None) if not line.startswith("@@")]
     for line in lines[:max_lines]:
         mark: Any = line[0]  # "+", "-" or " "
         yield mark, line[1:]
     if len(lines) > max_lines:
         yield "…", f"{len(lines) - max_lines} more lines"
-
-
-def _by_arguments(tool: str, args: Args) -> str:
-    given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
-    return f"{tool}({', '.join(given)})"
 
 
 def _code(prefix: str, code: str) -> str:

@@ -22,6 +22,7 @@ from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.options import (
     McpOptions,
     RunOptions,
@@ -32,7 +33,6 @@ from openmanus_graph.interfaces.service.options import (
 from openmanus_graph.interfaces.service.own_process import StdioPipes
 
 if TYPE_CHECKING:
-    from openmanus_graph.interfaces.mcp_server.server import ToolServer
     from openmanus_graph.interfaces.service.http import Token
 
 MCP_PORT, A2A_PORT, PAGE_PORT = 8642, 8643, 2024
@@ -47,52 +47,44 @@ AgentOption = Annotated[str, typer.Option(help="Which agent works.")]
 @takes(McpOptions, RunOptions, ServerOptions, StorageOptions)
 def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> int:
     """Offer the tools, and maybe an agent, to MCP clients."""
-    _require("mcp", "mcp")
+    _require("mcp", "mcp", "mcp", "uvicorn")
     check_agent(what.agent)
-    with log_file(where.log), _quiet_libraries():
-        if what.transport == "stdio":
-            pipes = StdioPipes()  # first, before other code can write to stdout
-            from openmanus_graph.interfaces.mcp_server.server import serve_stdio
-
-            return _run_until_done(serve_stdio(_tool_server(what, options), pipes))
-        from openmanus_graph.interfaces.mcp_server.server import PATH, serve_http
-        from openmanus_graph.interfaces.service import http as service
-
-        ask_for_trust(options.config)
-        token = _token(where, MCP_TOKEN)
-        server = _tool_server(what, options)
-        listening = service.bind(where.host, MCP_PORT if where.port is None else where.port)
-        service.announce("MCP server", service.url_of(listening, where.host) + PATH, token)
-        value = None if token is None else token.value
-        return _run_until_done(serve_http(server, listening, where.host, value, what.idle))
-
-
-def _tool_server(what: McpOptions, options: RunOptions) -> "ToolServer":
-    from openmanus_graph.interfaces.mcp_server.server import build_server
-
     names = None
     if what.tools is not None:
         names = tuple(name.strip() for name in what.tools.split(",") if name.strip())
         if not names:
             raise ConfigError("--tools names no tool. Leave it out to offer all.")
-    return build_server(options, names, what.agent, version("openmanus-graph"))
+    with log_file(where.log), _quiet_libraries():
+        # First, before other code can write to stdout.
+        pipes = StdioPipes() if what.transport == "stdio" else None
+        from openmanus_graph.interfaces.mcp_server import server as mcp
+
+        if pipes is None:
+            ask_for_trust(options.config)
+        server = mcp.build_server(options, names, what.agent, version("openmanus-graph"))
+        if pipes is not None:
+            return _run_until_done(mcp.serve_stdio(server, pipes))
+        from openmanus_graph.interfaces.service import http as service
+
+        listening, token = _listen(where, MCP_PORT, MCP_TOKEN)
+        service.announce("MCP server", service.url_of(listening, where.host) + mcp.PATH, token)
+        value = None if token is None else token.value
+        return _run_until_done(mcp.serve_http(server, listening, where.host, value, what.idle))
 
 
 @takes(RunOptions, ServerOptions, StorageOptions)
 def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus") -> int:
     """Offer an agent to other agents, by the A2A protocol."""
-    _require("a2a-sdk", "a2a", "a2a")
+    _require("a2a-sdk", "a2a", "a2a", "uvicorn")
     check_agent(agent)
     from openmanus_graph.interfaces.a2a_server.app import build_app
     from openmanus_graph.interfaces.service import http as service
-    from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 
     ask_for_trust(options.config)
     with log_file(where.log), _quiet_libraries():
-        token = _token(where, A2A_TOKEN)
-        ready_for_tools(options)
-        ready_for_runs(options, agent)
-        listening = service.bind(where.host, A2A_PORT if where.port is None else where.port)
+        run_setup.ready_for_tools(options)
+        run_setup.ready_for_runs(options, agent)
+        listening, token = _listen(where, A2A_PORT, A2A_TOKEN)
         url = service.url_of(listening, where.host)
         value = None if token is None else token.value
         app = build_app(agent, options, url, where.host, value, version("openmanus-graph"))
@@ -107,10 +99,7 @@ def acp(
     log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None,
 ) -> int:
     """Work in an editor, by the Agent Client Protocol (stdin, stdout)."""
-    if find_spec("acp") is None:
-        raise ConfigError(
-            f"This command needs the package agent-client-protocol. {install_extra('acp')}"
-        )
+    _require("agent-client-protocol", "acp", "acp")
     check_agent(agent)
     pipes = StdioPipes()  # before other code can write to stdout
     from openmanus_graph.interfaces.acp_server.agent import serve_editor
@@ -119,18 +108,21 @@ def acp(
         return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))
 
 
-def _token(where: ServerOptions, variable: str) -> "Token | None":
+def _require(package: str, extra: str, *modules: str) -> None:
+    if not all(map(find_spec, modules)):
+        raise ConfigError(f"This command needs the package {package}. {install_extra(extra)}")
+
+
+def _listen(where: ServerOptions, port: int, variable: str) -> "tuple[socket.socket, Token | None]":
+    """Listen where the options say, by default on a port; return the clients' token, too."""
     from openmanus_graph.interfaces.service import http as service
 
+    token = None
     if where.no_token:
         service.require_token_off_loopback(where.host)
-        return None
-    return service.choose_token(where.token, variable)
-
-
-def _require(package: str, module: str, extra: str = "mcp") -> None:
-    if find_spec(module) is None or find_spec("uvicorn") is None:
-        raise ConfigError(f"This command needs the package {package}. {install_extra(extra)}")
+    else:
+        token = service.choose_token(where.token, variable)
+    return service.bind(where.host, port if where.port is None else where.port), token
 
 
 @contextlib.contextmanager
@@ -212,17 +204,16 @@ def serve(
 
 def _free_port(host: str, port: int | None) -> int:
     """Return the port to listen on: the one that was asked for, or any free one."""
-    refused: OSError | None = None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    why = ""
     for candidate in (port,) if port is not None else (PAGE_PORT, 0):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, candidate))
                 return int(probe.getsockname()[1])
             except OSError as error:
-                refused = error
-    why = refused.strerror if refused else ""
+                why = error.strerror or ""
     raise ConfigError(f"Port {port} of {host} cannot be used: {why}. Choose another.")
 
 

@@ -22,7 +22,6 @@ from openmanus_graph.interfaces.cli.threads import JsonLinesOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.addresses import RedisUrl
-from openmanus_graph.state.context import Skill
 
 app = typer.Typer(
     help="Skills: folders of instructions and scripts for certain tasks.",
@@ -36,7 +35,8 @@ def list_skills(as_json: JsonLinesOption = False) -> int:
     """List the skills, where they are, and what keeps one from being used."""
     found = instructions.find_skills()
     known = {one.skill.name for one in found if one.skill}
-    shipped = [skill for skill in shipped_skills() if skill.name not in known]
+    folders = filter(instructions.skill_file, sorted(SHIPPED.iterdir()))
+    shipped = [skill for skill in map(instructions.read_skill, folders) if skill.name not in known]
     if as_json:
         found += [instructions.FoundSkill(skill.folder, "shipped", skill) for skill in shipped]
         for one in found:
@@ -51,9 +51,9 @@ def list_skills(as_json: JsonLinesOption = False) -> int:
         return 0
     for one in found:
         name, about = one.folder.name, one.skill.description if one.skill else ""
-        sys.stdout.write(printable(f"{name} ({one.place})\n    {about}".rstrip()) + "\n")
-        for problem in one.problems:
-            sys.stdout.write(printable(f"    not used: {problem}") + "\n")
+        lines = [f"{name} ({one.place})\n    {about}".rstrip()]
+        lines += [f"    not used: {problem}" for problem in one.problems]
+        sys.stdout.writelines(printable(line) + "\n" for line in lines)
     for skill in shipped:
         about = f"{skill.name} (openmanus skills add {skill.name})\n    {skill.description}"
         sys.stdout.write(printable(about) + "\n")
@@ -72,17 +72,17 @@ def show_skill(name: Annotated[str, typer.Argument(help="The skill's name.")]) -
     if file is None:
         raise ConfigError(f"{folder} has no file SKILL.md.")
     here = Path.cwd().resolve()
-    root = here if folder.absolute().is_relative_to(here) else folder.resolve()
-    try:  # a file of a cloned folder must be inside it
-        text = read_beneath(
-            root, file.absolute() if root == here else file.name, instructions.MAX_FILE_BYTES
-        )
+    try:
+        if folder.absolute().is_relative_to(here):  # a cloned folder's files must be inside it
+            text = read_beneath(here, file.absolute(), instructions.MAX_FILE_BYTES)
+        else:
+            text = read_beneath(folder.resolve(), file.name, instructions.MAX_FILE_BYTES)
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     sys.stdout.write(printable(text.decode("utf-8", "replace").rstrip()) + "\n")
-    others = sorted(path for path in folder.rglob("*") if path.is_file() and path != file)
-    for path in others:
-        sys.stderr.write(printable(f"{path.relative_to(folder)}") + "\n")
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != file:
+            sys.stderr.write(printable(f"{path.relative_to(folder)}") + "\n")
     return 0
 
 
@@ -103,15 +103,6 @@ def add_skill(
     shutil.copytree(skill.folder, target, symlinks=True)
     sys.stderr.write(f"Added {skill.name}: {target}\n")
     return 0
-
-
-def shipped_skills() -> list[Skill]:
-    """Return the skills that come with OpenManus."""
-    return [
-        instructions.read_skill(folder)
-        for folder in sorted(SHIPPED.iterdir())
-        if instructions.skill_file(folder)
-    ]
 
 
 def trust() -> int:
@@ -176,12 +167,11 @@ def _untrusted() -> Iterator[tuple[str, str, Callable[[], None]]]:
 def untrusted_layers() -> list[Layer]:
     """Return the files of the working folder whose risky settings are not trusted."""
     folder = Path.cwd()
-    layers = [read_layer(folder / name, folder) for name in WORKING_FOLDER_FILES]
-    found = [layer for layer in layers if layer is not None]
+    layers = (read_layer(folder / name, folder) for name in WORKING_FOLDER_FILES)
     return [
         layer
-        for layer in found
-        if homes.risky_settings(layer) and not homes.is_trusted(folder, layer)
+        for layer in layers
+        if layer and homes.risky_settings(layer) and not homes.is_trusted(folder, layer)
     ]
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args, get_origin
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from openmanus_graph import demo as recorded
 from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields
 from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES

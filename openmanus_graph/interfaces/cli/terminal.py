@@ -1,11 +1,16 @@
-"""What shows the events of a run: JSON lines for a program, or text for a person on stderr."""
+"""A run at a terminal or for a program: what shows its events, and who answers its questions."""
 
+import asyncio
 import json
 import math
+import os
 import shlex
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -15,11 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.process import write_out
-from openmanus_graph.planning.plan import MARKS
-from openmanus_graph.planning.plan_view import is_plan_request
+from openmanus_graph.interfaces.cli.process import StdinLines, write_out
+from openmanus_graph.interfaces.service.runner import EventSink
+from openmanus_graph.planning.plan import MARKS, PlanError
+from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
+from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
+from openmanus_graph.state.interrupts import read_decision_on
 from openmanus_graph.state.planning import shown_after
 
 OUTPUT_LINES = 6
@@ -45,13 +53,20 @@ Continue with: [bold]openmanus resume {thread} --approve[/]
                [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
                [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
 _COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
+EDIT = "e"
+QUESTION_PROMPT = "Your answer: "
+PROMPTS = {
+    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
+    "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
+}
+PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
+NO_DECISION = "That is not a decision, and nothing was done."
 
 
 class JsonSink:
     """One JSON event per line on stdout."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Write an event; after Ctrl-C, stderr tells how to resume."""
         write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
         if event["type"] == "final" and event["status"] == "cancelled":
             sys.stderr.write(f"Continue with: openmanus resume {shlex.quote(event['thread'])}\n")
@@ -196,7 +211,7 @@ class TerminalSink:
         self.console.print(table)
 
     def _doing(self, event: Mapping[str, Any], what: str) -> None:
-        self.checklist.doing(str(event.get("plan_step", "")).partition("/")[0], what)
+        self.checklist.doing[str(event.get("plan_step", "")).partition("/")[0]] = what
 
     def _line(self, markup: str) -> None:
         self._end_line()
@@ -233,27 +248,24 @@ def label(event: Mapping[str, Any]) -> str:
 
 
 class Checklist:
-    """The steps of a plan, and what the running ones do."""
+    """The steps of a plan, and what the running ones do. False until there are steps."""
 
     def __init__(self) -> None:
         self._plan: Mapping[str, Any] = {}
         """Title and steps."""
+        self._steps: Sequence[Mapping[str, Any]] = ()
         self._lines: dict[str, str] = {}
         """The line of each step as it was last written."""
-        self._doing: dict[str, str] = {}
+        self.doing: dict[str, str] = {}
+        """What each step does; that of an empty name is what the plan itself does."""
         self._started: dict[str, float] = {}
-        self._overall = ""
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    @property
-    def _steps(self) -> Sequence[Mapping[str, Any]]:
-        steps: Sequence[Mapping[str, Any]] = self._plan.get("steps", ())
-        return steps
-
     def update(self, event: Mapping[str, Any]) -> None:
         self._plan = shown_after(self._plan, event)
+        self._steps = self._plan.get("steps", ())
         under_way = {str(s["id"]) for s in self._steps if s["status"] == "in_progress"}
         now = time.monotonic()
         self._started = {name: self._started.get(name, now) for name in under_way}
@@ -268,16 +280,6 @@ class Checklist:
                 yield line
             self._lines[step["id"]] = line
 
-    def doing(self, step: str, what: str) -> None:
-        """Note what a step is doing; an empty name means the plan itself."""
-        if step:
-            self._doing[step] = what
-        else:
-            self._overall = what
-
-    def all_steps(self, width: int) -> Group:
-        return self._rows(self._steps, width)
-
     @property
     def progress(self) -> str:
         done = sum(step["status"] == "completed" for step in self._steps)
@@ -289,17 +291,18 @@ class Checklist:
         active = [n for n, step in enumerate(steps) if step["status"] == "in_progress"]
         start = min(max(0, (active or [0])[0] - 1), max(0, len(steps) - room))
         shown = steps[start : start + room]
-        title = printable(self._plan["title"])
-        head = f"{self.progress}{' · ' if self._overall else ''}{self._overall} · {title}"
-        yield _row(head, style="bold")
+        facts = filter(None, (self.progress, self.doing.get("")))
+        head = f"{' · '.join(facts)} · {printable(self._plan['title'])}"
+        yield Text(head, style="bold", no_wrap=True, overflow="ellipsis")
         if start:
-            yield _row(f"… {start} above", style="dim")
-        yield self._rows(shown, options.max_width)
+            yield Text(f"… {start} above", style="dim")
+        yield self.rows(options.max_width, shown)
         if left := len(steps) - start - len(shown):
-            yield _row(f"… {left} below", style="dim")
+            yield Text(f"… {left} below", style="dim")
 
-    def _rows(self, steps: Sequence[Mapping[str, Any]], width: int) -> Group:
-        """Render each step in one line, cutting its text if it is too long."""
+    def rows(self, width: int, steps: Sequence[Mapping[str, Any]] | None = None) -> Group:
+        """Render each step, by default all, in one line, cutting its text if it is too long."""
+        steps = self._steps if steps is None else steps
         names = _aligned([printable(str(step["id"])) for step in steps])
         columns = list(zip(*map(self._facts, steps), strict=True))
         facts = [" ".join(row) for row in zip(*map(_aligned, columns), strict=True)]
@@ -307,10 +310,9 @@ class Checklist:
         if room < TEXT_CELLS and columns:  # then show only the time
             facts = _aligned(columns[1])
             room = width - 6 - cell_len(names[0]) - cell_len(facts[0])
-        texts = [_cut(" ".join(printable(step["text"]).split()), max(1, room)) for step in steps]
+        texts = _aligned([" ".join(printable(one["text"]).split()) for one in steps], max(1, room))
         rows: list[Text] = []
-        columns_of_row = zip(steps, names, _aligned(texts, max(1, room)), facts, strict=True)
-        for step, name, text, fact in columns_of_row:
+        for step, name, text, fact in zip(steps, names, texts, facts, strict=True):
             row = Text(no_wrap=True, overflow="crop")
             row.append(f"{MARKS[step['status']]} ", style=_COLOURS.get(step["status"], ""))
             row.append(f"{name} ", style="bold").append(f"{text} ").append(fact, style="dim")
@@ -324,7 +326,7 @@ class Checklist:
         if under_way is not None:
             seconds += time.monotonic() - under_way
         spent = f"${step.get('cost_usd') or 0:.4f}" if step.get("seconds") else ""
-        last = self._doing.get(str(step["id"]), "") if under_way is not None else ""
+        last = self.doing.get(str(step["id"]), "") if under_way is not None else ""
         return str(step["executor"]), f"{seconds:.1f} s" if seconds else "", spent, last
 
 
@@ -339,15 +341,86 @@ def _step_line(step: Mapping[str, Any]) -> str:
     return f"{mark} [bold]{escape(printable(step['id']))}[/] {text} [dim]({shown})[/]"
 
 
-def _row(text: str, *, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
-def _cut(text: str, cells: int) -> str:
-    return text if cell_len(text) <= cells else f"{set_cell_size(text, cells - 1)}…"
-
-
 def _aligned(texts: Sequence[str], most: int = NAME_CELLS) -> list[str]:
-    cut = [_cut(text, most) for text in texts]
+    """Return the texts in the same width: that of the longest, and at most so many cells."""
+    cut = [
+        text if cell_len(text) <= most else f"{set_cell_size(text, most - 1)}…" for text in texts
+    ]
     width = max(map(cell_len, cut), default=0)
     return [set_cell_size(text, width) for text in cut]
+
+
+class TerminalInput:
+    """The person at the terminal."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self.sink = sink
+
+    async def answer(self, interrupt: Any) -> Any | None:
+        """Return the answer to a question, None if there is no terminal or the input ends."""
+        lines = StdinLines()
+        if isinstance(self.sink, JsonSink) or not lines.interactive:
+            return None
+        asked = interrupt_event(interrupt)
+        if is_plan_request(asked):
+            return await _review_plan(lines, plan_of_request(asked))
+        kind = asked["kind"]
+        if kind == "question":
+            return await lines.ask(QUESTION_PROMPT)
+        while (typed := await lines.ask(PROMPTS[kind])) is not None:
+            if kind == "approval" and typed.strip().lower() == EDIT:
+                typed = await _edited_arguments(lines, asked["calls"])
+            if typed and read_decision_on(kind, typed) is not None:
+                return typed
+            sys.stderr.write(f"{NO_DECISION}\n")
+        return None
+
+
+async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
+    """Ask about a plan until there is an answer; an unchanged plan in the editor is none."""
+    from openmanus_graph.nodes.create_plan import read_review  # most runs do not need it
+
+    while (typed := await lines.ask(PLAN_PROMPT)) is not None:
+        if typed.strip().lower() == EDIT:
+            edited = await asyncio.to_thread(_edited_text, plan)
+            if edited is not None:
+                return edited
+            continue
+        problem = NO_DECISION
+        try:
+            if read_review(typed) is not None:
+                return typed
+        except PlanError as error:
+            problem = f"That cannot be done: {error}."
+        sys.stderr.write(f"{problem}\n")
+    return None
+
+
+async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return an edit decision as JSON, None if what was typed is not an object of arguments."""
+    draft = ""
+    if len(calls) == 1:
+        draft = json.dumps(calls[0]["args"], ensure_ascii=False)
+        if printable(draft) != draft:  # the editor must show all that it holds
+            draft = json.dumps(calls[0]["args"])
+    typed = await lines.ask("New arguments, as JSON: ", draft=draft)
+    try:
+        args = json.loads(typed or "")
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
+
+
+def _edited_text(text: str) -> str | None:
+    """Let the person edit a text; None if it was not changed."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            sys.stderr.write(f"The editor {editor!r} failed: {error}. Set EDITOR.\n")
+            return None
+        edited = path.read_text(encoding="utf-8", errors="replace")
+    return None if edited == text else edited
