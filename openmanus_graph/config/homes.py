@@ -15,14 +15,23 @@ import pwd
 import secrets
 import shlex
 import stat
-from dataclasses import MISSING, fields, is_dataclass, replace
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import Layer, declared
-from openmanus_graph.config.files import changed_object, config_home, read_object
+from openmanus_graph.config.declared import LEFT_OUT, Layer, declared, moved_keys
+from openmanus_graph.config.files import (
+    OLD_CONFIG,
+    changed_object,
+    config_home,
+    read_layer,
+    read_object,
+    read_text,
+)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
@@ -339,3 +348,59 @@ def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
     )
     name = layer.path.absolute().relative_to(folder).as_posix()
     return name, hashlib.sha256(plain.encode()).hexdigest()
+
+
+OLD_FILES = (OLD_CONFIG, "config/mcp.json")
+"""OpenManus's configuration files, relative to its folder."""
+
+
+@dataclass(frozen=True)
+class OldFile:
+    """How the keys of one file are used. Keys are `section.key`; their values are left out."""
+
+    path: str
+    used: tuple[str, ...]
+    """Keys with the same meaning here."""
+    renamed: Mapping[str, str]
+    """Keys that are used, with their names here."""
+    left_out: Mapping[str, str]
+    """Keys that are ignored, and what to do instead."""
+    untrusted: tuple[str, ...]
+    """Keys that are used only after `openmanus trust`."""
+
+
+def old_files(folder: Path) -> Iterator[OldFile]:
+    moved = moved_keys()
+    for name in OLD_FILES:
+        layer = read_layer(folder / name, folder)
+        if layer is None:
+            continue
+        keys = _keys(folder / name, folder)
+        left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
+        left_out |= {key: _advice(key) for key in layer.unknown if key.strip("[]") not in LEFT_OUT}
+        yield OldFile(
+            path=name,
+            used=tuple(key for key in keys if key not in moved and key not in left_out),
+            renamed={key: moved[key] for key in keys if key in moved},
+            left_out=left_out,
+            untrusted=() if is_trusted(folder, layer) else tuple(risky_settings(layer)),
+        )
+
+
+def _advice(key: str) -> str:
+    if key.startswith("llm.") and key.count(".") == 1:
+        return "not known here. If it configures another model, use --model or vision_model"
+    return "not known here; remove it"
+
+
+def _keys(path: Path, folder: Path) -> list[str]:
+    """List a file's keys as `section.key`; ignored sections count as one key."""
+    text = (read_text(path, folder) or "").removeprefix("\ufeff")
+    raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    found: list[str] = []
+    for section, value in raw.items():
+        if isinstance(value, dict) and section not in LEFT_OUT:
+            found += [f"{section}.{key}" for key in cast("dict[str, Any]", value)]
+        else:
+            found.append(section)
+    return found

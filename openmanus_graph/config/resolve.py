@@ -47,7 +47,7 @@ from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSet
 from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
-    from openmanus_graph.conversation.outcome import ResponseFormat
+    from openmanus_graph.conversation.replies import ResponseFormat
 
 Section = TypeVar("Section")
 

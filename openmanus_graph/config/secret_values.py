@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 
 from openmanus_graph.config.files import changed_object, config_home, read_object, read_text
 from openmanus_graph.config.homes import home_place, is_own
+from openmanus_graph.config.model import stored_keys
 from openmanus_graph.config.resolve import KEY_FILES
-from openmanus_graph.config.stored_model import stored_keys
 from openmanus_graph.errors import ConfigError
 
 REMOVED = "[secret removed]"
@@ -183,3 +183,12 @@ def key_file() -> Path:
 def _key(entries: dict[str, object]) -> bytes | None:
     found = entries.get("key")
     return found.encode() if isinstance(found, str) and len(found) >= MIN_KEY_CHARS else None
+
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURING = ("true", "1", "span_only", "span_and_event")
+
+
+def captures_content() -> bool:
+    """Return True if spans may hold the texts of messages, tool calls and results."""
+    return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURING

@@ -18,10 +18,17 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.environment import ATTACHED, LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
-from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
-from openmanus_graph.conversation.outcome import ends_run
+from openmanus_graph.conversation.history import (
+    ATTACHED,
+    LISTING,
+    NOTES_KEY,
+    STEP_KEY,
+    ends_run,
+    environment_of,
+    listed_heads,
+    run_messages,
+)
 from openmanus_graph.prompts import own_texts
 
 ANSWER_MARK = re.compile(

@@ -15,8 +15,7 @@ from openmanus_graph.conversation.announcements import (
 )
 from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
 from openmanus_graph.conversation.figures import claims_in
-from openmanus_graph.conversation.history import canonical_calls, run_messages
-from openmanus_graph.conversation.outcome import ends_run
+from openmanus_graph.conversation.history import canonical_calls, ends_run, run_messages
 from openmanus_graph.prompts import render
 
 _MOST_BEFORE = 400

@@ -1,4 +1,4 @@
-"""Reads what a reply means for its run: calls, the answer, or what to ask the model. Pure."""
+"""Reads what a reply means for its run: calls, the answer, the end, or a question. Pure."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage
+from pydantic import BaseModel, ValidationError
 
 from openmanus_graph.conversation import evidence, proof
 from openmanus_graph.conversation.announcements import (
@@ -22,6 +23,7 @@ from openmanus_graph.conversation.history import (
     STEP_KEY,
     SUMMARY_KEY,
     UNREAD_CALL_KEY,
+    ends_run,
     is_cut_text,
     last_reply,
     last_results,
@@ -32,33 +34,24 @@ from openmanus_graph.conversation.history import (
     texts,
 )
 from openmanus_graph.conversation.loose_json import odd_value
-from openmanus_graph.conversation.outcome import (
-    ResponseFormat,
-    asked_to_end_before,
-    ends_run,
-    validated,
-)
 from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import AnswerCheck
 from openmanus_graph.state.manus import Claims, no_claims
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.validation import schema_problems, validation_problems
+
+ResponseFormat = dict[str, Any] | type[BaseModel]
+Ending = Literal["answer", "success", "failure"]
+NO_TASK = (
+    "There is no task: no message of the user says or shows anything. "
+    'Give one, e.g. {"messages": [{"role": "user", "content": "..."}]}.'
+)
 
 ReplyKind = Literal[
-    "calls",
-    "answer",
-    "cut",
-    "empty",
-    "announcement",
-    "unread_call",
-    "unstructured",
-    "hollow",
-    "echo",
-    "figures",
-    "unmade",
-    "unread",
-    "unproven",
-]
+    "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured", "hollow",
+    "echo", "figures", "unmade", "unread", "unproven",
+]  # fmt: skip
 NO_FILES = NamedFiles()
 MOST_ASKED: dict[ReplyKind, int] = {"empty": sys.maxsize, "unstructured": 3, "cut": 8}
 """How often in a row the model is asked about such a reply before the run fails; once for others.
@@ -299,3 +292,69 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
     if NOTES_KEY in given or given.get("images"):
         return True
     return any(map(evidence.has_succeeded, newest_first(messages)))
+
+
+@dataclass(frozen=True)
+class ToolEnding:
+    ending: Ending
+    text: str
+    structured: Any
+    failed: tuple[str, ...]
+    """Failed calls of the same reply, because of which the run continues."""
+
+
+def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
+    """Return the request of the newest results to end the run, if there is one.
+
+    It counts only if no other call of the step failed. `terminate(failure)` always counts.
+    """
+    results = last_results(messages)
+    result = next(filter(ends_run, results), None)
+    if result is None:
+        return None
+    failed = tuple(other.name or "?" for other in results if other.status == "error")
+    asked: dict[str, Any] = result.artifact
+    ending: Ending = asked["ends_run"]
+    failed = () if ending == "failure" else failed
+    return ToolEnding(ending, result.text, asked.get("structured"), failed)
+
+
+def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
+    """Return True if the previous step also asked to end the run, and could have."""
+    before = tool_ending(messages[: len(messages) - len(last_results(messages)) - 1])
+    return before is not None and not before.failed
+
+
+def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:
+    """Return the state update that ends a run as a tool requested; None if it lacks an answer.
+
+    `said` is the answer in the text next to the calls, if there is one.
+    """
+    if ending.ending == "answer":
+        ended = {"status": "finished", "stop_reason": "answer", "structured": ending.structured}
+        return {**ended, "answer": ending.text}
+    if ending.ending == "failure":
+        answer = said or "The task could not be done."
+        return {"status": "failed", "stop_reason": "terminate", "answer": answer}
+    return {"status": "finished", "stop_reason": "terminate", "answer": said} if said else None
+
+
+def failure(sentence: str) -> dict[str, Any]:
+    return {"status": "failed", "stop_reason": "error", "answer": sentence}
+
+
+def validated(value: Any, response_format: ResponseFormat) -> Any:
+    """Return an object as plain data, validated against the caller's format.
+
+    Raises ToolError if it is invalid; its text tells the model why.
+    """
+    if isinstance(response_format, dict):
+        problems = schema_problems(response_format, value)
+        if problems:
+            raise ToolError(f"That does not fit the schema. {'; '.join(problems)}.")
+        return value
+    try:
+        return response_format.model_validate(value).model_dump(mode="json")
+    except ValidationError as error:
+        details = "; ".join(validation_problems(error))
+        raise ToolError(f"That does not fit the schema. {details}.") from error

@@ -39,8 +39,7 @@ from openmanus_graph.planning.parallel_batch import (
     plan_around,
     report_of,
 )
-from openmanus_graph.planning.plan import most_at_once
-from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
+from openmanus_graph.planning.plan import emit_step_event, most_at_once, publish_plan
 from openmanus_graph.planning.step_outcome import StepLimits, run_evidence
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.events import interrupt_event

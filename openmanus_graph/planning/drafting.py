@@ -14,16 +14,14 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.persistence.steering import steering_reader
-from openmanus_graph.conversation.environment import with_environment
-from openmanus_graph.conversation.history import calls_in_order
+from openmanus_graph.conversation.history import calls_in_order, with_environment
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning import flow
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps
-from openmanus_graph.planning.plan_view import plan_files
+from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps, plan_files
 from openmanus_graph.planning.step_outcome import attempt_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER

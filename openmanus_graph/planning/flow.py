@@ -13,7 +13,7 @@ from openmanus_graph.conversation.history import (
     last_user_message,
     run_messages,
 )
-from openmanus_graph.conversation.outcome import failure
+from openmanus_graph.conversation.replies import failure
 from openmanus_graph.planning.plan import dependents
 from openmanus_graph.runtime.limits import (
     Limit,

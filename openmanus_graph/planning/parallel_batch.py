@@ -18,7 +18,7 @@ from langgraph.types import PregelTask
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
 from openmanus_graph.planning import flow
-from openmanus_graph.planning.plan_view import publish_plan
+from openmanus_graph.planning.plan import publish_plan
 from openmanus_graph.runtime.checkpoint_lineage import (
     CHECKPOINTER_KEY,
     MAP_KEY,

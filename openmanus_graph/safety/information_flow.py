@@ -15,7 +15,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 
-from openmanus_graph.safety.approval_questions import MOST_SHOWN, source_of
 from openmanus_graph.safety.destinations import (
     DESTINATIONS,
     READ_FROM,
@@ -31,6 +30,7 @@ from openmanus_graph.safety.destinations import (
     texts,
 )
 from openmanus_graph.safety.openings import Openings, SharedOpenings, addresses_of
+from openmanus_graph.safety.policy import MOST_SHOWN, source_of
 from openmanus_graph.safety.provenance import JudgedReply, newest_reply, unverified_addresses
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import (

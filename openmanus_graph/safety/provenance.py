@@ -18,8 +18,14 @@ from urllib.parse import unquote
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.caches import MessageCache
-from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
+from openmanus_graph.conversation.history import (
+    LISTING,
+    NOTES_KEY,
+    ORIGIN_KEY,
+    TASK_KEY,
+    environment_of,
+    listed_heads,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.destinations import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text

@@ -13,8 +13,13 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.caches import ConversationReader, MessageCache
-from openmanus_graph.conversation.environment import LISTING, environment_of
-from openmanus_graph.conversation.history import NOTES_KEY, VERIFIED_KEY, last_user_message
+from openmanus_graph.conversation.history import (
+    LISTING,
+    NOTES_KEY,
+    VERIFIED_KEY,
+    environment_of,
+    last_user_message,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.destinations import (
     Names,

@@ -16,7 +16,7 @@ from openmanus_graph.conversation.history import (
     STEP_KEY,
     last_text,
 )
-from openmanus_graph.conversation.outcome import tool_ending
+from openmanus_graph.conversation.replies import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls.budget import (
     SharedBudget,

@@ -86,7 +86,7 @@ ALLOWED = {
     "config/model.py:_chat_model": "an address, of http alone",
     "config/resolve.py": "the folders themselves",
     "config/secret_values.py:known_secrets": USERS,
-    "config/stored_model.py:store_model": USERS,
+    "config/model.py:store_model": USERS,
     "demo/evals/judges.py": INSIDE,
     "interfaces/cli/batch.py:batch": NAMED,
     "interfaces/cli/chat.py:_files": "the workspace's folder itself",

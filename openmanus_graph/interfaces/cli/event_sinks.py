@@ -16,8 +16,7 @@ from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.process import write_out
-from openmanus_graph.planning.plan import MARKS
-from openmanus_graph.planning.plan_view import is_plan_request
+from openmanus_graph.planning.plan import MARKS, is_plan_request
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
 from openmanus_graph.state.plan import shown_after

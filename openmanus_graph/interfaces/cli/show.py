@@ -28,7 +28,7 @@ from openmanus_graph.interfaces.service.transcript import (
     transcript,
 )
 from openmanus_graph.planning.parallel_batch import plan_at
-from openmanus_graph.planning.plan_view import plan_as_json
+from openmanus_graph.planning.plan import plan_as_json
 from openmanus_graph.runtime.output import printable
 
 

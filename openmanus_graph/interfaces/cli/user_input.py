@@ -13,8 +13,7 @@ from typing import Any
 
 from openmanus_graph.interfaces.cli.event_sinks import JsonSink
 from openmanus_graph.interfaces.service.runner import EventSink
-from openmanus_graph.planning.plan import PlanError
-from openmanus_graph.planning.plan_view import is_plan_request, plan_of_request
+from openmanus_graph.planning.plan import PlanError, is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.interrupts import read_decision_on

@@ -181,7 +181,7 @@ def user_message(
 
 
 def name_files(text: str, names: Sequence[str]) -> str:
-    from openmanus_graph.conversation.environment import ATTACHED
+    from openmanus_graph.conversation.history import ATTACHED
 
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 

@@ -11,7 +11,7 @@ from langgraph.types import StateSnapshot
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.planning.flow import plan_of
-from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.manus import Artifact
