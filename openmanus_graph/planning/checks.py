@@ -19,8 +19,8 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import awaited_fact, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning.drafting import attempt_name, evidence_text
 from openmanus_graph.planning.flow import is_judged
-from openmanus_graph.planning.step_outcome import attempt_name, evidence_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
