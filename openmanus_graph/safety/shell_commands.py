@@ -18,16 +18,22 @@ from typing import NamedTuple
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety import word_set
-from openmanus_graph.safety.shell_code import Word, joined, starts_programs
 from openmanus_graph.safety.shell_programs import (
     HARMLESS_WRAPPERS,
     MOST_READINGS,
     WRAPPERS,
-    Runs,
     command_starts,
     runs_of,
 )
-from openmanus_graph.safety.shell_tree import MAX_BYTES, ShellTree, without_long_bodies
+from openmanus_graph.safety.shell_tree import (
+    MAX_BYTES,
+    Runs,
+    ShellTree,
+    Word,
+    joined,
+    starts_programs,
+    without_long_bodies,
+)
 from openmanus_graph.safety.urls import is_file_name
 from openmanus_graph.state.addresses import is_loopback, literal_ip, normal_host
 
