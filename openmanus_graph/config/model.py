@@ -26,12 +26,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from openmanus_graph.config.declared import Layer
-from openmanus_graph.config.files import (
-    changed_object,
-    config_home,
-    read_object,
-    write_file,
-)
+from openmanus_graph.config.files import changed_object, config_home, read_object, write_file
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.context import Context, ModelRole

@@ -24,11 +24,7 @@ from openmanus_graph.runtime.run_observer import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.runtime.system_exit import guard_system_exit
-from openmanus_graph.runtime.workspace import (
-    HOME_FOLDER,
-    Workspace,
-    opened_folder,
-)
+from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, opened_folder
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import Usage, no_usage
