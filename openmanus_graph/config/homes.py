@@ -23,15 +23,8 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
+from openmanus_graph.config import files
 from openmanus_graph.config.declared import LEFT_OUT, Layer, declared, moved_keys
-from openmanus_graph.config.files import (
-    OLD_CONFIG,
-    changed_object,
-    config_home,
-    read_layer,
-    read_object,
-    read_text,
-)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
@@ -97,7 +90,7 @@ def is_own(place: Path) -> bool:
     """
     if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
         return True
-    known: object = read_object(_registry()).get(str(place))
+    known: object = files.read_object(_registry()).get(str(place))
     found = _read_id(place)
     return bool(found) and known == {"id": found, "folder": str(place.resolve())}
 
@@ -184,7 +177,7 @@ def overlook(home: Path) -> None:
 
 
 def _can_register() -> bool:
-    folder = config_home()
+    folder = files.config_home()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
@@ -193,7 +186,7 @@ def _can_register() -> bool:
 def _give_id(place: Path) -> None:
     """Register a new id, then write it: a folder with an id that is not registered is refused."""
     name = secrets.token_hex(_ID_CHARS // 2)
-    with changed_object(_registry(), mode=0o600) as known:
+    with files.changed_object(_registry(), mode=0o600) as known:
         if len(known) > _MOST_KNOWN:
             for gone in [other for other in known if not Path(other).exists()]:
                 del known[gone]
@@ -219,7 +212,7 @@ def _read_id(place: Path) -> str:
 
 
 def _registry() -> Path:
-    return config_home() / "homes.json"
+    return files.config_home() / "homes.json"
 
 
 def refuse_system_folder(workspace: Path) -> None:
@@ -313,7 +306,7 @@ def is_trusted(folder: Path, layer: Layer) -> bool:
 
 def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
     """Return True if the user has trusted a folder's content by this name and digest."""
-    known = read_object(config_home() / TRUST_FILE)  # a damaged file trusts no folder
+    known = files.read_object(files.config_home() / TRUST_FILE)  # a damaged file trusts no folder
     return bool(known.get(str(folder), {}).get(name) == digest)
 
 
@@ -324,7 +317,7 @@ def trust(folder: Path, layer: Layer) -> None:
 
 def trust_content(folder: Path, name: str, digest: str) -> None:
     """Store that the user trusts a folder's content by this name and digest."""
-    with changed_object(config_home() / TRUST_FILE, mode=0o644) as known:
+    with files.changed_object(files.config_home() / TRUST_FILE, mode=0o644) as known:
         known.setdefault(str(folder), {})[name] = digest
 
 
@@ -350,7 +343,7 @@ def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
     return name, hashlib.sha256(plain.encode()).hexdigest()
 
 
-OLD_FILES = (OLD_CONFIG, "config/mcp.json")
+OLD_FILES = (files.OLD_CONFIG, "config/mcp.json")
 """OpenManus's configuration files, relative to its folder."""
 
 
@@ -372,7 +365,7 @@ class OldFile:
 def old_files(folder: Path) -> Iterator[OldFile]:
     moved = moved_keys()
     for name in OLD_FILES:
-        layer = read_layer(folder / name, folder)
+        layer = files.read_layer(folder / name, folder)
         if layer is None:
             continue
         keys = _keys(folder / name, folder)
@@ -395,7 +388,7 @@ def _advice(key: str) -> str:
 
 def _keys(path: Path, folder: Path) -> list[str]:
     """List a file's keys as `section.key`; ignored sections count as one key."""
-    text = (read_text(path, folder) or "").removeprefix("\ufeff")
+    text = (files.read_text(path, folder) or "").removeprefix("\ufeff")
     raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     found: list[str] = []
     for section, value in raw.items():

@@ -18,19 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from openmanus_graph.config import homes
 from openmanus_graph.config.declared import Declared, Layer, declared, package_tables, sections
 from openmanus_graph.config.files import OLD_CONFIG, config_home, read_layer
-from openmanus_graph.config.homes import (
-    HOME,
-    WORKSPACES,
-    home_warnings,
-    is_trusted,
-    openmanus_home,
-    refuse_system_folder,
-    require_inside,
-    risky_settings,
-    without_risks,
-)
 from openmanus_graph.config.instructions import (
     read_instructions,
     untrusted_instructions,
@@ -78,13 +68,13 @@ def resolve_settings(
     records = {name: section(kind, layers) for name, kind in sections().items()}
     packages = {kind: records.pop(table) for table, kind in package_tables().items()}
     storage: StorageSettings = records["storage"]
-    home = openmanus_home()
+    home = homes.openmanus_home()
     named = values.pop("workspace", None)
-    workspace = Path(named or Path(WORKSPACES) / safe_name(thread)).expanduser()
+    workspace = Path(named or Path(homes.WORKSPACES) / safe_name(thread)).expanduser()
     root = workspace.resolve()
     if not named:
-        require_inside(workspace, root)
-    refuse_system_folder(root)
+        homes.require_inside(workspace, root)
+    homes.refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
@@ -111,7 +101,7 @@ def resolve_settings(
         packages=packages,
         warnings=(
             *warnings,
-            *home_warnings(home),
+            *homes.home_warnings(home),
             *cut,
             *skill_warnings,
             *server_warnings,
@@ -174,7 +164,7 @@ def database_url(context: Context | None = None) -> DatabaseUrl:
     Raises:
         ConfigError: The configured address, or a configuration file, is wrong.
     """
-    return storage_settings(context).database_url or DatabaseUrl.in_folder(openmanus_home())
+    return storage_settings(context).database_url or DatabaseUrl.in_folder(homes.openmanus_home())
 
 
 def storage_settings(context: Context | None = None) -> StorageSettings:
@@ -222,12 +212,12 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
                 )
             continue
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
-            names = ", ".join(risky_settings(layer))
+        if not trusted and homes.risky_settings(layer) and not homes.is_trusted(folder, layer):
+            names = ", ".join(homes.risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
             )
-            layer = without_risks(layer)
+            layer = homes.without_risks(layer)
         layers.append(layer)
     return layers, warnings
 
@@ -411,5 +401,5 @@ def _protected(
     paths = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
     paths += [layer.path for layer in layers if layer.path is not None]
     paths += [Path(profile).expanduser().absolute()] if profile else []
-    paths += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
+    paths += [workspace.absolute() / name for name in (*KEY_FILES, homes.HOME)]
     return tuple(dict.fromkeys(path.resolve() for path in paths))

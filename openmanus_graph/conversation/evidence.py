@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.announcements import (
     WORDS_WANTED,
     NamedFiles,
@@ -19,16 +20,6 @@ from openmanus_graph.conversation.announcements import (
     own_words,
 )
 from openmanus_graph.conversation.figures import claims_in, missing_claims
-from openmanus_graph.conversation.history import (
-    ATTACHED,
-    LISTING,
-    NOTES_KEY,
-    STEP_KEY,
-    ends_run,
-    environment_of,
-    listed_heads,
-    run_messages,
-)
 from openmanus_graph.prompts import own_texts
 
 ANSWER_MARK = re.compile(
@@ -166,7 +157,7 @@ def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False
     stands = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
     return any(
         isinstance(one, ToolMessage) and stands.search(str(one.text)) is not None
-        for one in run_messages(messages)
+        for one in history.run_messages(messages)
         if has_succeeded(one) and not (strict and one.name in CALCULATING)
     )
 
@@ -225,7 +216,7 @@ def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
 
 def _repeats(text: str, task: str) -> bool:
     """Return True if a reply is the task, its beginning, or one of its questions."""
-    asked = task.rpartition(f"\n\n{ATTACHED}")[0] or task
+    asked = task.rpartition(f"\n\n{history.ATTACHED}")[0] or task
     questions = [one for one in SENTENCE_END.split(asked) if one.rstrip().endswith(("?", "？"))]
     said, *parts = (
         re.sub(r"[\W_]+", "", one).lower() for one in (_TASK_LINE.sub("", text), asked, *questions)
@@ -256,7 +247,7 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
     seen = any(
         has_succeeded(one) or _shows_content(one) or _has_run(one, files) for one in messages
     )
-    if files.given == ["."] and LISTING in environment_of(messages)["facts"]:
+    if files.given == ["."] and history.LISTING in history.environment_of(messages)["facts"]:
         seen |= _ABOUT_NAMES.search(own_words(task)) is not None
     sentences = [one for one in SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
     named = any(name in one for name in files.given for one in sentences)
@@ -266,7 +257,8 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
 
 def has_succeeded(message: AnyMessage) -> bool:
     """Return True if a message is the result of a call that did work."""
-    return isinstance(message, ToolMessage) and message.status != "error" and not ends_run(message)
+    failed = not isinstance(message, ToolMessage) or message.status == "error"
+    return not (failed or history.ends_run(message))
 
 
 def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
@@ -285,7 +277,8 @@ def _shows_content(message: AnyMessage) -> bool:
     if not isinstance(message, HumanMessage):
         return False
     noted, text = message.additional_kwargs, message.text
-    if {NOTES_KEY, STEP_KEY} & noted.keys() or noted.get("images") or listed_heads([message]):
+    keys = {history.NOTES_KEY, history.STEP_KEY} & noted.keys()
+    if keys or noted.get("images") or history.listed_heads([message]):
         return True
     pasted = own_words(text) != text or text.count("\n") > 5
     return pasted or (not isinstance(message.content, str) and len(message.content) > 1)
@@ -298,7 +291,7 @@ def _shows_unread(message: AnyMessage) -> bool:
     seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
     blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
     others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
-    return others or bool(seen & {"images", NOTES_KEY}) or message.name in LIVE_TOOLS
+    return others or bool(seen & {"images", history.NOTES_KEY}) or message.name in LIVE_TOOLS
 
 
 def judged_claims(
@@ -318,13 +311,15 @@ def judged_claims(
     about = names_things(task) or any(
         call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
     )
-    shows = any(_shows_content(one) and STEP_KEY not in one.additional_kwargs for one in messages)
+    shows = any(
+        _shows_content(one) and history.STEP_KEY not in one.additional_kwargs for one in messages
+    )
     if not files.given and not shows and not (made and about):
         return 0, []
-    before = len(messages) - len(run_messages(messages))
+    before = len(messages) - len(history.run_messages(messages))
     texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
-    facts = environment_of(messages)["facts"]
-    texts += [facts.pop(LISTING, ""), task, shown, files.text]
+    facts = history.environment_of(messages)["facts"]
+    texts += [facts.pop(history.LISTING, ""), task, shown, files.text]
     quotable = [_PATH.sub(" ", one) for one in facts.values()]  # digits of paths mean nothing
     quotable += [str(call["args"]) for call in made]
     given = [_UNTRUSTED_MARK.sub("", one) for one in texts if one]  # marks hold random digits

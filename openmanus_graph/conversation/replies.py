@@ -10,28 +10,13 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AnyMessage
 from pydantic import BaseModel, ValidationError
 
-from openmanus_graph.conversation import evidence, proof
+from openmanus_graph.conversation import evidence, history, proof
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
     names_things,
     says_next_action,
     says_something,
-)
-from openmanus_graph.conversation.history import (
-    NOTES_KEY,
-    STEP_KEY,
-    SUMMARY_KEY,
-    UNREAD_CALL_KEY,
-    ends_run,
-    is_cut_text,
-    last_reply,
-    last_results,
-    last_text,
-    last_user_message,
-    newest_first,
-    task_text_of,
-    texts,
 )
 from openmanus_graph.conversation.loose_json import odd_value
 from openmanus_graph.conversation.stuck import detect_stuck
@@ -116,10 +101,10 @@ def read_reply(
     without_calls = replies_without_calls(messages)
     if not without_calls:
         return ReplyReading("calls")
-    reply, text = without_calls[-1], last_text(messages)
-    cut = sum(map(is_cut_text, without_calls[:-1]))
+    reply, text = without_calls[-1], history.last_text(messages)
+    cut = sum(map(history.is_cut_text, without_calls[:-1]))
     asked = sum(1 for earlier in without_calls[:-1] if earlier.text.strip()) - cut
-    if is_cut_text(reply):
+    if history.is_cut_text(reply):
         return ReplyReading("cut", asked=cut)
     if not reply.text.strip():
         return ReplyReading("empty")
@@ -156,7 +141,7 @@ def _read_text(
             return ReplyReading("announcement", asked=asked)
         return judge_answer(marked, text, messages, rules, asked)
     wrapped = evidence.plain_answer(text, task) != text
-    if UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
+    if history.UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
         return ReplyReading("unread_call", asked=asked)
     worked |= bool(files.missing) and proof.denies(text, files.missing)  # it says what came of them
     files = replace(files, missing=proof.unmade_files(text, task, files))
@@ -228,7 +213,7 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
     """
     replies: list[AIMessage] = []
     for message in reversed(messages):
-        if not isinstance(message, AIMessage) or SUMMARY_KEY in message.additional_kwargs:
+        if not isinstance(message, AIMessage) or history.SUMMARY_KEY in message.additional_kwargs:
             break
         if message.tool_calls or message.invalid_tool_calls:
             break
@@ -238,14 +223,14 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
 
 def asked_about_ending(messages: Sequence[AnyMessage]) -> int:
     """Return how often in a row the model was asked about replies before it ended the run."""
-    before = messages[: len(messages) - len(last_results(messages)) - 1]
+    before = messages[: len(messages) - len(history.last_results(messages)) - 1]
     texts_before = [one for one in replies_without_calls(before) if one.text.strip()]
     return len(texts_before) + int(asked_to_end_before(messages))
 
 
 def asks_again(messages: Sequence[AnyMessage]) -> bool:
     """Return True if the newest reply is the first empty one, non-answer or repetition."""
-    replies = [one for one in replies_without_calls(messages) if not is_cut_text(one)]
+    replies = [one for one in replies_without_calls(messages) if not history.is_cut_text(one)]
     return len(replies) == 1 if replies else detect_stuck(messages).repeats == 2
 
 
@@ -256,15 +241,15 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
     An earlier one counts if it adds something to the task, and no file that the task names is
     missing.
     """
-    task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
-    ending = {m.tool_call_id for m in last_results(messages) if ends_run(m)}
+    task, worked, newest = task_of(messages), has_worked(messages), history.last_reply(messages)
+    ending = {m.tool_call_id for m in history.last_results(messages) if history.ends_run(m)}
     announces = partial(announces_work, task=task, worked=worked, files=files, asked=True)
     for call in newest.tool_calls if newest else ():
         if call["id"] in ending and (given := str(call["args"].get("answer") or "").strip()):
             # A model that has worked and names it the answer is believed.
             return "" if not worked and announces(given) else given
-    for message, text in texts(messages):
-        if {SUMMARY_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
+    for message, text in history.texts(messages):
+        if {history.SUMMARY_KEY, history.UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
         if announces(text):
             continue
@@ -275,11 +260,11 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
 
 def task_of(messages: Sequence[AnyMessage]) -> str:
     """Return what the person said to begin the run, or the text of a plan's step."""
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     if message is None:
         return ""
     kwargs = message.additional_kwargs
-    return str(kwargs[STEP_KEY]) if STEP_KEY in kwargs else task_text_of(message)
+    return str(kwargs.get(history.STEP_KEY, history.task_text_of(message)))
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:
@@ -287,11 +272,11 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
 
     A compacted conversation has only notes of calls. A call that only ends the run does no work.
     """
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     given = message.additional_kwargs if message is not None else {}
-    if NOTES_KEY in given or given.get("images"):
+    if history.NOTES_KEY in given or given.get("images"):
         return True
-    return any(map(evidence.has_succeeded, newest_first(messages)))
+    return any(map(evidence.has_succeeded, history.newest_first(messages)))
 
 
 @dataclass(frozen=True)
@@ -308,8 +293,8 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
 
     It counts only if no other call of the step failed. `terminate(failure)` always counts.
     """
-    results = last_results(messages)
-    result = next(filter(ends_run, results), None)
+    results = history.last_results(messages)
+    result = next(filter(history.ends_run, results), None)
     if result is None:
         return None
     failed = tuple(other.name or "?" for other in results if other.status == "error")
@@ -321,7 +306,7 @@ def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
 
 def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
     """Return True if the previous step also asked to end the run, and could have."""
-    before = tool_ending(messages[: len(messages) - len(last_results(messages)) - 1])
+    before = tool_ending(messages[: len(messages) - len(history.last_results(messages)) - 1])
     return before is not None and not before.failed
 
 

@@ -7,21 +7,10 @@ from typing import Any, Literal, TypeGuard, cast
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import (
-    NOT_RESUMED,
-    RESUMED_KEY,
-    last_user_message,
-    run_messages,
-)
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.replies import failure
 from openmanus_graph.planning.plan import dependents
-from openmanus_graph.runtime.limits import (
-    Limit,
-    LimitReached,
-    LimitReason,
-    Progress,
-    most_used_limit,
-)
+from openmanus_graph.runtime import limits
 from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.plan import Origin, Plan, Step
 from openmanus_graph.state.planning import (
@@ -56,7 +45,7 @@ def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = F
         tainted: Whether these steps may have read anything.
     """
     messages = state["messages"]
-    thread = messages[: len(messages) - len(run_messages(messages))]
+    thread = messages[: len(messages) - len(history.run_messages(messages))]
     # Results in it are not of the plan's own tools, so nothing is known of them.
     return handed_on(thread, {}, urls, tainted=tainted, openings=openings_of(state))
 
@@ -71,7 +60,7 @@ def openings_of(state: PlanningState) -> Counter[str]:
 
 
 def task_of(state: PlanningState) -> str:
-    message = last_user_message(state["messages"])
+    message = history.last_user_message(state["messages"])
     return message.text if message else ""
 
 
@@ -155,10 +144,10 @@ def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, An
     return updates
 
 
-def progress_of(state: PlanningState, settings: Settings) -> Progress:
+def progress_of(state: PlanningState, settings: Settings) -> limits.Progress:
     """Return the whole run's progress. Its steps count only if `max_steps` was set."""
     steps = state["step_count"] if settings.max_steps_set else 0
-    return Progress(steps, state["usage"], state["elapsed_s"])
+    return limits.Progress(steps, state["usage"], state["elapsed_s"])
 
 
 def is_whole_plan(state: PlanningState) -> bool:
@@ -271,20 +260,20 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
     return {**failed, "status": "blocked", "outcome": ""}
 
 
-def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
+def is_limit(outcome: str | None) -> TypeGuard[limits.LimitReason]:
     """Return True if an outcome is a limit of the whole run: the step can then be resumed."""
     return outcome in ("max_steps", "budget", "timeout")
 
 
-def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
+def ended_by(reason: limits.LimitReason, state: PlanningState, settings: Settings) -> limits.Limit:
     """Return the limit that ended the run: the most used one of its kind."""
-    progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
-    return most_used_limit(reason, progress, settings)
+    progress = limits.Progress(state["step_count"], state["usage"], state["elapsed_s"])
+    return limits.most_used_limit(reason, progress, settings)
 
 
-def run_end_of(error: LimitReached | ModelError) -> RunEnd:
+def run_end_of(error: limits.LimitReached | ModelError) -> RunEnd:
     """Return how the run ends after a model call that was refused by a limit, or failed."""
-    if isinstance(error, LimitReached):
+    if isinstance(error, limits.LimitReached):
         return RunEnd(status="stopped", stop_reason=error.reason, answer="")
     return cast("RunEnd", failure(error.sentence))
 
@@ -301,7 +290,7 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
 
     A last reply whose calls were interrupted by a time limit is dropped.
     """
-    state = {key: value for key, value in values.items() if key not in NOT_RESUMED}
+    state = {key: value for key, value in values.items() if key not in history.NOT_RESUMED}
     messages: list[AnyMessage] = list(values.get("messages") or ())
     results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = max((n for n, one in enumerate(messages) if isinstance(one, AIMessage)), default=None)
@@ -324,7 +313,7 @@ def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]
             state = dict(paused_run["state"])
             if str(state.get("branch", "")).startswith(old):
                 state["branch"] = message_id + state["branch"][len(old) :]
-            extra = {**message.additional_kwargs, RESUMED_KEY: state}
+            extra = {**message.additional_kwargs, history.RESUMED_KEY: state}
             renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
             messages[position] = renamed
     return messages

@@ -12,16 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety import word_set
+from openmanus_graph.safety import values, word_set
 from openmanus_graph.safety.urls import canonical_url
-from openmanus_graph.safety.values import (
-    IBAN_PATTERN,
-    URL,
-    Tokens,
-    addresses_in,
-    is_address,
-    tokens_of,
-)
+from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import PORTS, has_scheme, normal_host, with_scheme
 from openmanus_graph.state.tool_traits import Traits
 
@@ -276,9 +269,9 @@ def leaves_of(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
             said = {str(name).lower(): one for name, one in strings}
             lower = {str(name).lower() for name in fields}
             named: dict[str, tuple[str, ...]] = {}  # names that fields give to values next to them
-            for keys, values in _PAIRS:
+            for keys, given_names in _PAIRS:
                 given = tuple(said[name] for name in keys if name in said)
-                named |= {key: (*named.get(key, ()), *given) for key in values & lower}
+                named |= {key: (*named.get(key, ()), *given) for key in given_names & lower}
             pending += [
                 (inner, (*way, str(name), *named.get(str(name).lower(), ())))
                 for name, inner in reversed(list(fields.items()))
@@ -353,7 +346,7 @@ def holds_address(text: str) -> bool:
     """Return True if a text contains an address, or what may be read as one."""
     if len(text) > _MOST_CHARS:
         return True
-    return _LIKE_ADDRESS.search(text) is not None or any(map(is_address, tokens_of(text)))
+    return _LIKE_ADDRESS.search(text) is not None or any(map(values.is_address, tokens_of(text)))
 
 
 def _part(text: str) -> Part:
@@ -368,13 +361,13 @@ def _unread(text: str) -> Part:
 
 def _address(text: str) -> Part | None:
     """Return an address that is alone, or with its owner's name; None if the text is none."""
-    if re.fullmatch(IBAN_PATTERN, text, re.IGNORECASE):
+    if re.fullmatch(values.IBAN_PATTERN, text, re.IGNORECASE):
         return Part(tokens_of(text), bare_host=False)
     found = _MAILBOX.fullmatch(text)
     if found and "@" in (address := found["in"] or found["bare"]):
         named = found["name"] or ""
-        token = None if any(addresses_in(named)) or holds_address(named) else _mailbox(address)
-        if token:
+        is_plain = not (any(values.addresses_in(named)) or holds_address(named))
+        if is_plain and (token := _mailbox(address)):
             return Part((token,), bare_host=False)
     return _url(text)
 
@@ -400,10 +393,10 @@ def _url(text: str) -> Part | None:
         return None
     if has_scheme(text) and text.partition(":")[0].lower() not in PORTS:
         tokens = tokens_of(text)
-        return Part(tokens, bare_host=False) if tokens == (URL + text,) else None
+        return Part(tokens, bare_host=False) if tokens == (values.URL + text,) else None
     try:
         identity = canonical_url(with_scheme(text))
     except ToolError:
         return None
     is_www = text.casefold().startswith("www.")
-    return Part((URL + identity.removeprefix("www."),), bare_host=bare and not is_www)
+    return Part((values.URL + identity.removeprefix("www."),), bare_host=bare and not is_www)

@@ -17,15 +17,8 @@ from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.caches import MessageCache
-from openmanus_graph.conversation.history import (
-    LISTING,
-    NOTES_KEY,
-    ORIGIN_KEY,
-    TASK_KEY,
-    environment_of,
-    listed_heads,
-)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.destinations import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
@@ -195,9 +188,9 @@ class _Provenance:
             own = _own.get(message, lambda message: unquoted_text(person_words(message)))
             self.tainted |= own.quotes
             self._add_domains(message, lambda _: own.text)
-            if LISTING in (facts := environment_of([message])["facts"]):
-                self._add_links(canonical_urls_in(facts[LISTING]))
-            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+            if history.LISTING in (facts := history.environment_of([message])["facts"]):
+                self._add_links(canonical_urls_in(facts[history.LISTING]))
+            if history.NOTES_KEY in message.additional_kwargs:  # earlier messages are gone
                 self.tainted = self._program_ran = True
         elif origin is not None:  # a client supplied it: it shows no link, and opened none
             pass
@@ -369,7 +362,7 @@ def person_words(message: HumanMessage) -> str:
     """
     if origin := origin_in(message):
         return origin["words"]
-    if task := message.additional_kwargs.get(TASK_KEY):
+    if task := message.additional_kwargs.get(history.TASK_KEY):
         return str(task)
     return next(iter(_texts_in(message)), "")
 
@@ -381,7 +374,7 @@ def brings_untrusted(message: BaseMessage) -> bool:
     """
     if (origin := origin_in(message)) is not None and origin["tainted"]:
         return True
-    if listed_heads([message]):
+    if history.listed_heads([message]):
         return True  # as if the agent had read those files
     noted: Any = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
     if isinstance(noted, dict) and cast("dict[str, Any]", noted).get("images"):
@@ -409,7 +402,7 @@ def origin_in(message: BaseMessage) -> Origin | None:
 
     None for a person's own message.
     """
-    origin = message.additional_kwargs.get(ORIGIN_KEY)
+    origin = message.additional_kwargs.get(history.ORIGIN_KEY)
     return cast("Origin", origin) if origin else None  # made by `origin_of`
 
 

@@ -17,14 +17,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety import word_set
-from openmanus_graph.safety.shell_programs import (
-    HARMLESS_WRAPPERS,
-    MOST_READINGS,
-    WRAPPERS,
-    command_starts,
-    runs_of,
-)
+from openmanus_graph.safety import shell_programs, word_set
+from openmanus_graph.safety.shell_programs import HARMLESS_WRAPPERS, WRAPPERS
 from openmanus_graph.safety.shell_tree import (
     MAX_BYTES,
     Runs,
@@ -192,13 +186,13 @@ class _Reader:
             start, end = span = spans.pop()
             if span in seen or start >= end:
                 continue
-            if len(seen) == MOST_READINGS:
+            if len(seen) == shell_programs.MOST_READINGS:
                 self._give_up(joined(words))
                 break
             seen.add(span)
             part = words[start:end]
             self._record_words(part)
-            runs = runs_of(part)
+            runs = shell_programs.runs_of(part)
             if runs.spelled_out:
                 spelled_out = max(spelled_out, start + runs.spelled_out)
             spans += [(start + first, start + last) for first, last in runs.commands]
@@ -243,7 +237,11 @@ def _forms(words: Sequence[Word], spelled_out: int) -> Iterator[Command]:
         named = one_line(joined(words[at:spelled_out]))
         yield Command(one_line(joined(words[at:])), len(named))
         name = words[at].text
-        starts = command_starts(words[at:], WRAPPERS[name]) if name in HARMLESS_WRAPPERS else []
+        starts = (
+            shell_programs.command_starts(words[at:], WRAPPERS[name])
+            if name in HARMLESS_WRAPPERS
+            else []
+        )
         at += starts[0] if len(starts) == 1 else len(words)
 
 

@@ -12,47 +12,15 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.caches import ConversationReader, MessageCache
-from openmanus_graph.conversation.history import (
-    LISTING,
-    NOTES_KEY,
-    VERIFIED_KEY,
-    environment_of,
-    last_user_message,
-)
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.destinations import (
-    Names,
-    destination_test,
-    destinations,
-    holds_address,
-    leaves_of,
-    names_id,
-    parts_of,
-    texts,
-)
+from openmanus_graph.safety import destinations, provenance, values
 from openmanus_graph.safety.openings import Openings, addresses_of
-from openmanus_graph.safety.provenance import (
-    PERSON,
-    Calls,
-    brings_untrusted,
-    origin_in,
-    person_words,
-)
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
-from openmanus_graph.safety.values import (
-    DATE,
-    NUMBER,
-    URL,
-    Tokens,
-    plainly_written,
-    said_tokens,
-    same_date,
-    squeezed,
-    tokens_of,
-)
+from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import parse_address, with_scheme
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.tool_traits import Traits
@@ -104,7 +72,7 @@ class ValueLabels:
     """Openings after that of links that the person did not name."""
     asked: str = ""
     """The model's last text, because a number alone may answer it."""
-    calls: Calls = field(default_factory=Calls)
+    calls: provenance.Calls = field(default_factory=provenance.Calls)
 
     @property
     def tainted(self) -> bool:
@@ -112,18 +80,18 @@ class ValueLabels:
         return self.read_untrusted or self.read_names
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
-        origin, taints = origin_in(message), brings_untrusted(message)
+        origin, taints = provenance.origin_in(message), provenance.brings_untrusted(message)
         self.read_untrusted |= taints
         self.read_private |= taints if origin is None else origin.get("private", taints)
         if origin is not None:
             self.read_names |= origin.get("names", False)
             self.openings.counted.update(origin.get("openings", {}))
         if isinstance(message, HumanMessage):
-            self.read_names |= LISTING in environment_of([message])["facts"]
-            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+            self.read_names |= history.LISTING in history.environment_of([message])["facts"]
+            if history.NOTES_KEY in message.additional_kwargs:  # earlier messages are gone
                 self.read_untrusted = self.read_private = True
-            self._read_words(person_words(message), self.asked)
-            if kept := message.additional_kwargs.get(VERIFIED_KEY):
+            self._read_words(provenance.person_words(message), self.asked)
+            if kept := message.additional_kwargs.get(history.VERIFIED_KEY):
                 self._restore(kept)
         elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
@@ -171,11 +139,11 @@ class ValueLabels:
             self.texts_said.append(own.text)
         self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
-        for tokens in said_tokens(own.text):
+        for tokens in values.said_tokens(own.text):
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
-        plain = plainly_written(own.text)
+        plain = values.plainly_written(own.text)
         self.names.read(plain, asked)
         self.domains.update(named_domains(plain))
 
@@ -205,8 +173,10 @@ class ValueLabels:
             was = Traits(private=artifact.get("private", False))
             self._read_fields(result, was, args, plain=False)
             return
-        if declared.resource == PERSON:
-            self._read_words(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
+        if declared.resource == provenance.PERSON:
+            self._read_words(
+                result.text, " ".join(value for _, value in destinations.leaves_of(dict(args), ()))
+            )
             self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:
@@ -226,17 +196,19 @@ class ValueLabels:
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went, because that was verified or approved."""
-        test = destination_test(declared, external=declared.effect_of(args) == "external")
-        for one in destinations(args, test) if declared.addresses is None else ():
-            self.reached.update(part.tokens for part in parts_of(one.value))
-            if not holds_address(one.value):
+        test = destinations.destination_test(
+            declared, external=declared.effect_of(args) == "external"
+        )
+        for one in destinations.destinations(args, test) if declared.addresses is None else ():
+            self.reached.update(part.tokens for part in destinations.parts_of(one.value))
+            if not destinations.holds_address(one.value):
                 self.reached.add(tokens_of(one.value))
         if declared.page is None:
             return
         use = declared.page(args)
         # What the person said may be entered anywhere: that tells nothing of the site.
         if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
-            self.reached.update(part.tokens for part in parts_of(self.site))
+            self.reached.update(part.tokens for part in destinations.parts_of(self.site))
         if not self.tainted:
             self.opened.update(domains_in(use.opens))
 
@@ -247,7 +219,9 @@ class ValueLabels:
         if not (plain or declared.trusted or declared.private):
             return
         failed = result.status == "error"
-        asked = _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")])
+        asked = _marked(
+            [token for _, text in destinations.texts(args) for token in (*tokens_of(text), "")]
+        )
         known = (self.trusted, self.plain, self.reached)
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
@@ -256,21 +230,21 @@ class ValueLabels:
                 for one in forms
                 if _marked(one) not in asked
                 or self.is_named(one)
-                or any(one in values for values in known)
+                or any(one in tokens for tokens in known)
             }
             if _covers(declared.trusted, names) and not failed:
                 self.trusted.update(reported)
             if plain and not failed:
                 self.plain.update(reported)
             if _covers(declared.private, names):
-                key = squeezed(value)
+                key = values.squeezed(value)
                 if len(key) >= _LEAST_PRIVATE_CHARS:
                     self.private[key] = value
 
     def is_said(self, tokens: Tokens) -> bool:
         """Return True if the person said these tokens in a row."""
-        if len(tokens) == 1 and tokens[0].startswith(DATE):
-            return any(one == tokens[0] or same_date(one, tokens[0]) for one in self.places)
+        if len(tokens) == 1 and tokens[0].startswith(values.DATE):
+            return any(one == tokens[0] or values.same_date(one, tokens[0]) for one in self.places)
         if not tokens or any(token not in self.places for token in tokens):
             return False
         rarest = min(range(len(tokens)), key=lambda n: len(self.places[tokens[n]]))
@@ -291,7 +265,7 @@ class ValueLabels:
 def is_within_domains(token: str, domains: Collection[Domain]) -> bool:
     """Return True if the token of a URL is valid and lies in one of these domains."""
     try:
-        return is_of_domains(parse_address(with_scheme(token.removeprefix(URL))), domains)
+        return is_of_domains(parse_address(with_scheme(token.removeprefix(values.URL))), domains)
     except ToolError:
         return False
 
@@ -314,10 +288,12 @@ def handed_on(
         openings: Openings by site that are not in the messages.
     """
     labels = labels_of(messages, traits, tainted=tainted)
-    known = [url for one in messages if (origin := origin_in(one)) for url in origin["urls"]]
-    user = last_user_message(messages)
+    known = [
+        url for one in messages if (origin := provenance.origin_in(one)) for url in origin["urls"]
+    ]
+    user = history.last_user_message(messages)
     return Origin(
-        words="" if user is None else person_words(user),
+        words="" if user is None else provenance.person_words(user),
         urls=[*known, *urls],
         tainted=labels.read_untrusted,
         private=labels.read_private or tainted,
@@ -333,7 +309,7 @@ def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits])
     """
     found = Counter(labels_of(messages, traits).openings.by_site())
     for message in messages:
-        if origin := origin_in(message):
+        if origin := provenance.origin_in(message):
             found.subtract(origin.get("openings", {}))
     return dict(+found)
 
@@ -364,22 +340,28 @@ def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
     except (ValueError, RecursionError):
         whole = content
     return [
-        (names, value) for names, value in leaves_of(whole, ()) if len(value) <= _MOST_FIELD_CHARS
+        (names, value)
+        for names, value in destinations.leaves_of(whole, ())
+        if len(value) <= _MOST_FIELD_CHARS
     ]
 
 
 _fields = MessageCache[list[tuple[tuple[str, ...], str]]]()
 
 
-def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
+def _forms(names: destinations.Names, value: str, *, named: bool) -> set[Tokens]:
     """Return the forms in which a whole field verifies a value.
 
     A short number does so only if the tool's declaration names its fields, or the name says it is
     an id.
     """
-    tokens, parts = tokens_of(value), parts_of(value)
-    if len(tokens) == 1 and tokens[0].startswith(NUMBER):
-        reported = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
+    tokens, parts = tokens_of(value), destinations.parts_of(value)
+    if len(tokens) == 1 and tokens[0].startswith(values.NUMBER):
+        reported = (
+            named
+            or (names and destinations.names_id(names[-1]))
+            or len(value) > _MOST_COUNTED_CHARS
+        )
         return {tokens} if reported else set()
     return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
 
