@@ -24,7 +24,7 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from openmanus_graph.config import files
-from openmanus_graph.config.declared import LEFT_OUT, Layer, declared, moved_keys
+from openmanus_graph.config.files import LEFT_OUT, Layer, declared, moved_keys
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
@@ -66,8 +66,7 @@ def home_place() -> Path:
 def openmanus_home() -> Path:
     """Return the home folder, `OPENMANUS_HOME` or `./.openmanus`; it may not exist yet. Blocks.
 
-    Raises:
-        ConfigError: There is one that is not known to be the user's own.
+    Raises ConfigError if there is one that is not known to be the user's own.
     """
     place = home_place()
     if os.environ.get(HOME_VARIABLE) or place in _checked:
@@ -84,10 +83,7 @@ def openmanus_home() -> Path:
 
 
 def is_own(place: Path) -> bool:
-    """Return True if a folder is the user's own: its id is registered, or it is `OPENMANUS_HOME`.
-
-    Blocks.
-    """
+    """Return True if a folder has a registered id, or is `OPENMANUS_HOME`. Blocks."""
     if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
         return True
     known: object = files.read_object(_registry()).get(str(place))
@@ -120,8 +116,7 @@ def untrusted_home() -> Path | None:
 def trust_home(place: Path) -> None:
     """Register a home folder as the user's own, with a new id. Blocks.
 
-    Raises:
-        ConfigError: It is not a folder, or it or the registration cannot be written.
+    Raises ConfigError if it is not a folder, or if it or the registration cannot be written.
     """
     if not place.is_dir():
         raise ConfigError(f"{place} is not a folder. Move it away.")
@@ -148,8 +143,12 @@ def home_warnings(place: Path) -> tuple[str, ...]:
     if os.environ.get(HOME_VARIABLE):
         return ()
     why = _unregistered.get(place)
-    if why is None and is_new(place) and not _can_register():
-        why = f"{_registry()} cannot be written."
+    if why is None and is_new(place):
+        folder = files.config_home()
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            why = f"{_registry()} cannot be written."
     if why is None:
         return ()
     return (
@@ -174,13 +173,6 @@ def make_folder(folder: Path) -> None:
 def overlook(home: Path) -> None:
     with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")
-
-
-def _can_register() -> bool:
-    folder = files.config_home()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _give_id(place: Path) -> None:
@@ -216,11 +208,7 @@ def _registry() -> Path:
 
 
 def refuse_system_folder(workspace: Path) -> None:
-    """Refuse a resolved workspace that the sandbox needs for itself, or that exposes the machine.
-
-    Raises:
-        ConfigError: It cannot be one, and why.
-    """
+    """Raise ConfigError for a workspace that the sandbox needs, or that exposes the machine."""
     try:  # not `$HOME`, which is often set to a folder in a project
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:  # a container may run as a user without a name
@@ -240,13 +228,9 @@ def refuse_system_folder(workspace: Path) -> None:
 
 
 def require_inside(workspace: Path, real: Path) -> None:
-    """Refuse a default workspace that leads out of the working folder: a clone may have a link.
+    """Raise ConfigError if a default workspace, resolved, is not in the working folder.
 
-    Args:
-        real: The same, resolved.
-
-    Raises:
-        ConfigError: It leads out.
+    A cloned repository may bring a link that leads out of it.
     """
     if not real.is_relative_to(Path.cwd().resolve()):
         raise ConfigError(
@@ -349,7 +333,7 @@ OLD_FILES = (files.OLD_CONFIG, "config/mcp.json")
 
 @dataclass(frozen=True)
 class OldFile:
-    """How the keys of one file are used. Keys are `section.key`; their values are left out."""
+    """How the keys of one file are used: `section.key`, without their values."""
 
     path: str
     used: tuple[str, ...]
@@ -370,7 +354,11 @@ def old_files(folder: Path) -> Iterator[OldFile]:
             continue
         keys = _keys(folder / name, folder)
         left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
-        left_out |= {key: _advice(key) for key in layer.unknown if key.strip("[]") not in LEFT_OUT}
+        for key in layer.unknown:
+            of_model = key.startswith("llm.") and key.count(".") == 1
+            advice = ". If it configures another model, use --model or vision_model"
+            if key.strip("[]") not in LEFT_OUT:
+                left_out[key] = "not known here" + (advice if of_model else "; remove it")
         yield OldFile(
             path=name,
             used=tuple(key for key in keys if key not in moved and key not in left_out),
@@ -378,12 +366,6 @@ def old_files(folder: Path) -> Iterator[OldFile]:
             left_out=left_out,
             untrusted=() if is_trusted(folder, layer) else tuple(risky_settings(layer)),
         )
-
-
-def _advice(key: str) -> str:
-    if key.startswith("llm.") and key.count(".") == 1:
-        return "not known here. If it configures another model, use --model or vision_model"
-    return "not known here; remove it"
 
 
 def _keys(path: Path, folder: Path) -> list[str]:

@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import Layer
-from openmanus_graph.config.files import changed_object, config_home, read_object, write_file
+from openmanus_graph.config.files import Layer, changed_object, config_home, read_object, write_file
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.context import Context, ModelRole
@@ -63,7 +62,7 @@ def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
         return ModelSettings(context.model, options=context.model_options or {}, **use)
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
     spec: str | None = first(map(_named_model, layers))
-    provider = _provider_of(spec) if spec else "openai"
+    provider = spec.partition(":")[0].strip().lower() if spec else "openai"
     files = [layer for layer in layers if layer.path is not None]
     layer = first(file for file in files if _is_of(file.llm, provider))
     section = (layer.llm if layer else None) or LlmKeys()
@@ -117,10 +116,8 @@ def _local_model(spec: str | None) -> tuple[str, str]:
 def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings) -> dict[str, Any]:
     """Return `fallback`, `roles` and `vision` of `Settings`.
 
-    A model is named by `PROVIDER:NAME`, by its profile, or is an instance.
-
-    Raises:
-        ConfigError: There is no such profile.
+    A model is named by `PROVIDER:NAME`, by its profile, or is an instance. Raises ConfigError if
+    there is no such profile.
     """
     profiles: dict[str, ProfileKeys] = {}
     for layer in reversed(layers):
@@ -129,8 +126,11 @@ def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings)
     def named(name: "str | BaseChatModel", key: str) -> ModelSettings:
         if not isinstance(name, str):
             return ModelSettings(name)
-        if name in profiles:
-            return _of_profile(profiles[name])
+        if (profile := profiles.get(name)) is not None:
+            renamed = {"model_options": "options", "sees_images": "vision"}
+            fields = {renamed.get(key, key): value for key, value in vars(profile).items()}
+            stored = stored_key(profile.model.partition(":")[0], profile.base_url)
+            return ModelSettings(**fields, stored_key=stored)
         if ":" in name:
             return _in_addition(name, main)
         known = ", ".join(profiles) or "there are none"
@@ -158,13 +158,6 @@ def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings)
         if vision is not None
         else _vision_section(layers),
     }
-
-
-def _of_profile(profile: ProfileKeys) -> ModelSettings:
-    renamed = {"model_options": "options", "sees_images": "vision"}
-    values = {renamed.get(key, key): value for key, value in vars(profile).items()}
-    stored = stored_key(profile.model.partition(":")[0], profile.base_url)
-    return ModelSettings(**values, stored_key=stored)
 
 
 def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
@@ -202,10 +195,6 @@ def _named_model(layer: Layer) -> str | None:
     return model
 
 
-def _provider_of(spec: str) -> str:
-    return spec.partition(":")[0].strip().lower()
-
-
 def _provider(section: LlmKeys) -> str:
     # Anything else OpenManus treats as an OpenAI-compatible server, "ollama" included.
     return API_TYPES.get(section.api_type.lower(), "openai")
@@ -233,7 +222,7 @@ def _is_of(section: LlmKeys | None, provider: str) -> bool:
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    own = _provider_of(layer.values.get("model") or "openai")
+    own = (layer.values.get("model") or "openai").partition(":")[0].strip().lower()
     if "base_url" in layer.values and own == provider:
         return cast("str", layer.values["base_url"])
     return layer.llm.base_url if layer.llm is not None and _is_of(layer.llm, provider) else None
@@ -258,12 +247,8 @@ async def find_local_server(
 ) -> tuple[str, str] | None:
     """Ask all ports at once; return the base URL and the first chat model, or None.
 
-    Args:
-        ports: `local_ports` if left out.
-        timeout_s: The limit for each answer.
-
-    Raises:
-        ConfigError: The variable that names the ports is wrong.
+    `ports` are `local_ports` if left out. `timeout_s` is the limit for each answer. Raises
+    ConfigError if the variable that names the ports is wrong.
     """
     ports = local_ports() if ports is None else ports
     addresses = [f"http://127.0.0.1:{port}/v1" for port in ports]
@@ -319,7 +304,8 @@ def stored_keys() -> list[str]:
 def store_key(provider: str, base_url: str | None, key: str) -> str:
     """Store a key, and return where, in words. Blocks. ConfigError if it cannot be stored."""
     name = _server_name(provider, base_url)
-    in_keyring = _put_into_keyring(name, key)
+    _from_keyring.cache_clear()
+    in_keyring = _from_keyring(name, key) == key
     _from_keyring.cache_clear()
     path = config_home() / KEYS_FILE
     with changed_object(path, mode=0o600) as entries:
@@ -330,13 +316,9 @@ def store_key(provider: str, base_url: str | None, key: str) -> str:
 def store_model(spec: str, base_url: str | None, window: int | None = None) -> Path:
     """Write the model into the user's configuration, and keep the rest of it. Blocks.
 
-    Args:
-        spec: `PROVIDER:NAME`.
-        base_url: Of its server.
-        window: Tokens of one request. None: the value that was set for another model is removed.
-
-    Raises:
-        ConfigError: The file is not TOML, or cannot be written.
+    `spec` is `PROVIDER:NAME`. `window` is the number of tokens of one request; None removes the
+    value that was set for another model. Raises ConfigError if the file is not TOML, or cannot be
+    written.
     """
     path = config_home() / CONFIG_FILE
     try:
@@ -355,10 +337,8 @@ def store_model(spec: str, base_url: str | None, window: int | None = None) -> P
 def with_values(text: str, values: Mapping[str, str | int | None], table: str = "") -> str:
     """Return a TOML text with these values at its top level, or in a table; None removes one.
 
-    Everything else in it is kept, comments too.
-
-    Raises:
-        ValueError: It is not TOML, or not understood: a key over several lines, for example.
+    Everything else in it is kept, comments too. Raises ValueError if it is not TOML, or not
+    understood: a key over several lines, for example.
     """
     wanted = tomllib.loads(text)
     known: dict[str, Any] = wanted.get(table, {}) if table else wanted
@@ -398,20 +378,13 @@ def _key_of(name: str, entry: Mapping[str, Any]) -> Any:
     return _from_keyring(name) if entry.get("keyring") else entry.get("key")
 
 
-def _put_into_keyring(name: str, key: str) -> bool:
-    """Put a key into the system's keyring; False if there is none that works."""
-    if find_spec("keyring") is not None:
-        keyring: Any = import_module("keyring")
-        with contextlib.suppress(keyring.errors.KeyringError):
-            keyring.set_password(SERVICE, name, key)
-            return bool(keyring.get_password(SERVICE, name) == key)
-    return False
-
-
 @lru_cache
-def _from_keyring(name: str) -> str | None:
+def _from_keyring(name: str, new: str | None = None) -> str | None:
+    """Return a key of the system's keyring, first stored if it is `new`; None if none works."""
     if find_spec("keyring") is not None:
         keyring: Any = import_module("keyring")
         with contextlib.suppress(keyring.errors.KeyringError):
+            if new is not None:
+                keyring.set_password(SERVICE, name, new)
             return cast("str | None", keyring.get_password(SERVICE, name))
     return None

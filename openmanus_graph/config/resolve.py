@@ -19,8 +19,16 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from openmanus_graph.config import homes
-from openmanus_graph.config.declared import Declared, Layer, declared, package_tables, sections
-from openmanus_graph.config.files import OLD_CONFIG, config_home, read_layer
+from openmanus_graph.config.files import (
+    OLD_CONFIG,
+    Declared,
+    Layer,
+    config_home,
+    declared,
+    package_tables,
+    read_layer,
+    sections,
+)
 from openmanus_graph.config.instructions import (
     read_instructions,
     untrusted_instructions,
@@ -53,13 +61,9 @@ def resolve_settings(
 ) -> Settings:
     """Merge a context into settings. Blocks: call it off the event loop.
 
-    Args:
-        thread: Names the default workspace and the private folder.
-        without_model: No model is needed, so none has to be set.
-        has_thread: Whether it is a thread. If not, the private folder belongs to the workspace.
-
-    Raises:
-        ConfigError: A value is wrong, and which.
+    `thread` names the default workspace and the private folder, which belongs to the workspace if
+    `has_thread` is false. With `without_model`, none has to be set. A ConfigError says which value
+    is wrong.
     """
     response_format = read_response_format(context.response_format)
     context = _validated(context)
@@ -79,7 +83,17 @@ def resolve_settings(
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
     instructions, cut = read_instructions(root)
-    values |= {"max_total_tokens": first(map(_token_limit, layers)), **records}
+    exposed = (
+        f"The folder of our own files {private} lies in the workspace {root}, where commands can "
+        "read and change it, logins of the browser included. Choose a smaller folder with "
+        "--workspace, or set OPENMANUS_HOME to one outside of it."
+    )
+    # OpenManus's `max_input_tokens` is also a limit of the whole process.
+    limits = (
+        each.values.get("max_total_tokens") or (each.llm and each.llm.max_input_tokens) or None
+        for each in layers
+    )
+    values |= {"max_total_tokens": first(limits), **records}
     if without_model:
         values |= {"main": ModelSettings(""), "vision": None}
     else:
@@ -106,7 +120,7 @@ def resolve_settings(
             *skill_warnings,
             *server_warnings,
             *_retired_engines(layers),
-            *_private_inside(private, root),
+            *((exposed,) if private.is_relative_to(root) else ()),
         ),
     )
 
@@ -137,9 +151,8 @@ def _merged(table: str, layers: Sequence[Layer]) -> dict[str, Any]:
 def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
     """Return the value of one field, parsed; None if no layer sets it.
 
-    Args:
-        keys: All that set the field. Of one layer, the key of a part counts before the whole.
-        layers: The most important first.
+    `keys` are all that set the field. In one layer, the key of a part counts before the whole. The
+    most important layer is the first.
     """
     one, setting = keys[0], keys[0].setting
     given = [layer for layer in layers if any(key.name in layer.values for key in keys)]
@@ -161,8 +174,7 @@ def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
 def database_url(context: Context | None = None) -> DatabaseUrl:
     """Return the address of the database of threads, checkpoints and ledger. Blocks.
 
-    Raises:
-        ConfigError: The configured address, or a configuration file, is wrong.
+    Raises ConfigError if the configured address, or a configuration file, is wrong.
     """
     return storage_settings(context).database_url or DatabaseUrl.in_folder(homes.openmanus_home())
 
@@ -183,10 +195,8 @@ def all_layers(context: Context) -> tuple[list[Layer], list[str]]:
 def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     """Read the configuration files that exist, by precedence, with warnings.
 
-    Risky settings of the working folder that the user has not trusted are left out.
-
-    Raises:
-        ConfigError: A file cannot be used, and where it is wrong.
+    Risky settings of the working folder that the user has not trusted are left out. A ConfigError
+    says where a file is wrong.
     """
     own: list[Path] = []
     folder = Path()
@@ -267,16 +277,6 @@ def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
     name = Path("threads", safe_name(thread)) if thread else Path("runs", safe_name(str(workspace)))
     outside = (place for place in _private_places(home) if not place.is_relative_to(workspace))
     return next(outside, home) / name
-
-
-def _private_inside(private: Path, workspace: Path) -> list[str]:
-    if not private.is_relative_to(workspace):
-        return []
-    return [
-        f"The folder of our own files {private} lies in the workspace {workspace}, where commands "
-        "can read and change it, logins of the browser included. Choose a smaller folder with "
-        "--workspace, or set OPENMANUS_HOME to one outside of it."
-    ]
 
 
 def private_folders(home: Path, thread: str) -> list[Path]:
@@ -386,12 +386,6 @@ def _context_adapter(name: str) -> TypeAdapter[Any]:
     """Return the validator of a field of `Context`. Most runs set few: none is built for all."""
     types: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(Context)}
     return TypeAdapter(types[name])
-
-
-def _token_limit(layer: Layer) -> int | None:
-    """Return a layer's limit, or OpenManus's `max_input_tokens`, a limit of the whole process."""
-    limit: int | None = layer.values.get("max_total_tokens")
-    return limit or (layer.llm.max_input_tokens if layer.llm else None) or None
 
 
 def _protected(

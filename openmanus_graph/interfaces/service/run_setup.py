@@ -131,7 +131,7 @@ def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:
 def to_context(options: RunOptions) -> Context:
     from pydantic import SecretStr
 
-    from openmanus_graph.config.declared import declared_fields
+    from openmanus_graph.config.files import declared_fields
     from openmanus_graph.state.context import Context
 
     given: dict[str, Any] = {"prompts": options.prompts}
