@@ -56,8 +56,7 @@ class SecretValues:
 def known_secrets(config: str | None = None) -> SecretValues:
     """Return what is secret on this machine. Blocks.
 
-    Args:
-        config: A configuration file in addition to the usual ones.
+    `config` is a configuration file in addition to the usual ones.
     """
     folder = config_home()
     files = [Path(name).absolute() for name in (*KEY_FILES, *([config] if config else ()))]
@@ -142,14 +141,8 @@ _known: dict[Path, bytes] = {}
 def options_key(*, make: bool) -> bytes | None:
     """Return the environment's key, else the one in the configuration folder. Blocks.
 
-    Args:
-        make: Make one if there is none.
-
-    Returns:
-        None if there is none, or none can be written.
-
-    Raises:
-        ConfigError: The environment's is too short.
+    If there is none, `make` makes one. Returns None if there is none, or none can be written.
+    Raises ConfigError if the environment's key is too short.
     """
     if given := os.environ.get(KEY_VARIABLE):
         if len(given) < MIN_KEY_CHARS:

@@ -122,10 +122,7 @@ async def command_problem(
     *,
     in_empty_folder: bool = False,
 ) -> str | None:
-    """Run a check's command; return its output if it fails.
-
-    In an empty folder, no check should hold.
-    """
+    """Run a check's command; return its output if it fails. None should hold in an empty folder."""
     which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
     call = PendingCall(
         id=f"check-{step_run['id']}-{step_run['attempt']}{which}",
@@ -173,9 +170,7 @@ async def check_step_run(
 ) -> tuple[str | None, Usage]:
     """Return why a step that has run is not done (None if it is), and the usage of the check.
 
-    Raises:
-        LimitReached: The run's limits forbid the model call of the check.
-        ModelError: That call failed after all retries.
+    Raises LimitReached or ModelError if the model call of the check is forbidden or fails.
     """
     if step_run["outcome"] != "succeeded":
         return step_run["result"], no_usage()
@@ -192,12 +187,8 @@ async def check_step_run(
     if not wanted:
         return None, no_usage()
     evidence = await evidence_text(step_run, session)
-    request = render(
-        "plan_check_request",
-        text=step_run["text"],
-        done_when=step_run["done_when"],
-        evidence=evidence,
-    )
+    text, done_when = step_run["text"], step_run["done_when"]
+    request = render("plan_check_request", text=text, done_when=done_when, evidence=evidence)
     reply, usage = await ask_judge("plan_check", request, verdict, state, session, emit)
     return read_verdict(reply), usage
 
@@ -308,15 +299,10 @@ def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> O
 async def judge_disputed_check(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, str, Usage]:
-    """Have a judge review a step's failed check.
+    """Have a judge review a step's failed check. Raises as `check_step_run`.
 
-    Returns:
-        The corrected check, or None to keep it; the judge's reason, or why its correction does not
-        count; the usage of the call.
-
-    Raises:
-        LimitReached: The run's limits forbid the model call.
-        ModelError: That call failed after all retries.
+    Returns the corrected check, or None to keep it; the judge's reason, or why its correction does
+    not count; and the usage of the call.
     """
     request = render(
         "plan_judge_request",

@@ -81,16 +81,13 @@ class Drafting:
 
 @dataclass(frozen=True)
 class Draft:
-    """The result of a turn."""
-
     messages: Sequence[AnyMessage] = ()
     """The conversation about the plan so far."""
     title: str = ""
     steps: list[Step] | None = None
     """The plan; None as long as there is none."""
     over: bool = False
-    """Whether the model gets no other turn: it has planned, has given up, or its replies are used
-    up."""
+    """Whether the model gets no other turn: it has planned, gave up, or used up its replies."""
     saw_files: bool = False
     """Whether it was shown contents of files, which may have written what the plan says."""
     usage: Usage = field(default_factory=no_usage)
@@ -100,9 +97,7 @@ class Draft:
 async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     """Take one turn: run the calls by which the model looks at files, or ask it.
 
-    Raises:
-        LimitReached: The run's limits forbid the model call.
-        ModelError: That call failed after all retries.
+    Raises LimitReached or ModelError if the model call is forbidden or fails.
     """
     groups = await open_groups(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
     if groups:
@@ -248,9 +243,8 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
 def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> str:
     """List the steps of a plan by their ids, one per line.
 
-    Args:
-        current: The step that the list is for. Its own text, and the results of the steps that it
-            depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
+    `current` is the step that the list is for. Its own text, and the results of the steps that it
+    depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
     """
     direct = current["depends_on"] if current else []
     ancestors = ancestors_of(step_runs, current["id"]) if current else []
@@ -287,9 +281,8 @@ def _outcome_line(step_run: StepRun) -> str:
 def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
     """Return all steps with their results.
 
-    Args:
-        with_errors: Whether to include how steps failed, in the words of tools and checks. For a
-            model that writes about it, not for an answer.
+    `with_errors` includes how steps failed, in the words of tools and checks: for a model that
+    writes about it, not for an answer.
     """
     chars = _chars_per_result(len(step_runs))
     parts: list[str] = []
@@ -342,19 +335,15 @@ def run_evidence(messages: Sequence[AnyMessage]) -> str:
         for one in messages
         if isinstance(one, ToolMessage) and one.name != _ASK_TOOL
     ]
-    parts = (
-        ("What the person said in it:", person),
-        ("What its tools said, the newest last:", "\n\n".join(_newest(results))),
-    )
-    return "\n\n".join(f"{head}\n{mark_untrusted(text)}" for head, text in parts if text)
-
-
-def _newest(results: Sequence[str]) -> list[str]:
     left, first = EVIDENCE_CHARS, len(results)
     while first and len(results[first - 1]) <= left:
         first -= 1
         left -= len(results[first])
-    return list(results[first:])
+    parts = (
+        ("What the person said in it:", person),
+        ("What its tools said, the newest last:", "\n\n".join(results[first:])),
+    )
+    return "\n\n".join(f"{head}\n{mark_untrusted(text)}" for head, text in parts if text)
 
 
 def attempt_text(step_run: StepRun) -> str:

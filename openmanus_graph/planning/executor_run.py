@@ -61,8 +61,7 @@ class ExecutorSet:
 def collect_executors(executors: Executors, describe: Describe = lambda _: "") -> ExecutorSet:
     """Collect the executors. A single graph, or a list, gets names as in OpenManus.
 
-    Raises:
-        ConfigError: There is none, one is not a graph, or a name cannot be used in a plan.
+    Raises ConfigError if there is none, one is not a graph, or a plan cannot use a name.
     """
     if isinstance(executors, Mapping):
         graphs = dict(executors)
@@ -100,8 +99,6 @@ _OUR_STATUSES = ("finished", "failed", "stopped", "cancelled")
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The limits of one step's run."""
-
     seconds: float
     seconds_of_all: bool
     """Whether `seconds` is the rest of the whole plan's time, not the step's own limit."""
@@ -121,8 +118,6 @@ class StepLimits:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """The outcome of an executor's run."""
-
     kind: Outcome
     text: str
     """Its answer, or why there is none."""

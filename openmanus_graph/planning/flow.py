@@ -40,9 +40,8 @@ def plan_of(state: PlanningState) -> Plan:
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
     """Return the origin that verifies values in new steps, from the thread and the plan.
 
-    Args:
-        urls: Links that other steps have seen.
-        tainted: Whether these steps may have read anything.
+    `urls` are links that other steps have seen. `tainted` tells whether these may have read
+    anything.
     """
     messages = state["messages"]
     thread = messages[: len(messages) - len(history.run_messages(messages))]
@@ -73,22 +72,10 @@ def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_pla
 
 def new_step_run(step: Step) -> StepRun:
     return StepRun(
-        **step,
-        attempt=0,
-        failures=0,
-        worker=0,
-        outcome="",
-        paused_run=None,
-        seconds=0.0,
-        cost_usd=0.0,
-        urls=[],
-        openings={},
-        files=[],
-        written_files=[],
-        evidence="",
-        disputed="",
+        **step, attempt=0, failures=0, worker=0, outcome="", paused_run=None, seconds=0.0,
+        cost_usd=0.0, urls=[], openings={}, files=[], written_files=[], evidence="", disputed="",
         judged_attempt=0,
-    )
+    )  # fmt: skip
 
 
 def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
@@ -160,8 +147,7 @@ def shared_files(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield files that several steps wrote without depending on each other, with the steps' ids.
 
-    Args:
-        ran: The steps that ran just now; files reported before are not yielded again.
+    `ran` are the steps that ran just now. Files reported before are not yielded again.
     """
     for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
         writers = [step_run["id"] for step_run in step_runs if path in step_run["written_files"]]
@@ -187,15 +173,13 @@ def is_under_way(step_run: StepRun) -> bool:
 def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
     """Return a worker's node that continues with a step. Without one it takes another.
 
-    Args:
-        executors: Their names. A plan may name one that no longer exists.
+    A plan may name an executor that no longer exists.
     """
     if step_run is None:
         return "next_step"
-    if not step_run["outcome"]:
-        known = step_run["executor"] in executors
-        return step_run["executor"] if known else "missing_executor"
-    return reviewing_node(step_run)
+    if step_run["outcome"]:
+        return reviewing_node(step_run)
+    return step_run["executor"] if step_run["executor"] in executors else "missing_executor"
 
 
 def reviewing_node(step_run: StepRun) -> str:
@@ -245,9 +229,8 @@ def merge_reports(
 def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
     """Return the update of a reviewed step. A step that needs replanning stays under way.
 
-    Args:
-        problem: Why it is not done; None if it is.
-        replans: How often a part of the plan was replaced already.
+    `problem` is why it is not done; None if it is. `replans` is how often a part of the plan was
+    replaced already.
     """
     if problem is None:
         return {"status": "completed", "notes": "", "outcome": "", "evidence": ""}
@@ -304,8 +287,7 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
 def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]:
     """Return the input messages that resume a paused run.
 
-    Args:
-        message_id: New id of the message that starts it; on a fork it differs from the old one.
+    `message_id` is the new id of the message that starts it, which differs on a fork.
     """
     messages, old = list(paused_run["messages"]), paused_run["message_id"]
     for position, message in enumerate(messages):

@@ -37,18 +37,12 @@ def make_steps(
     kept: Iterable[Step] = (),
     prefix: str = "",
 ) -> list[Step]:
-    """Make the steps of a plan from strings and objects.
+    """Make the steps of a plan from strings and objects. PlanError lists what is wrong.
 
     If no step has `depends_on`, each follows the one before, as in OpenManus. Dependencies are ids
-    or indices. `[TAG]` in a step's text selects the executor with that name.
-
-    Args:
-        executors: Allowed names, the first by default; empty: names are not checked.
-        kept: Steps that stay in the plan, which new ones may depend on.
-        prefix: Prefix of generated ids.
-
-    Raises:
-        PlanError: The plan is invalid.
+    or indices. `[TAG]` in a step's text selects the executor with that name. The first of the
+    `executors` is the default; without any, names are not checked. New steps may depend on those
+    that are `kept`. Generated ids begin with `prefix`.
     """
     rows = [{"text": step} if isinstance(step, str) else dict(step) for step in given]
     problems: list[str] = []
@@ -102,8 +96,7 @@ def _executor(row: Mapping[str, Any], executors: Sequence[str]) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Normalise a name: `[DATA-ANALYSIS]` is `data_analysis`."""
-    return name.lower().replace("-", "_")
+    return name.lower().replace("-", "_")  # `[DATA-ANALYSIS]` is `data_analysis`
 
 
 def _known_ids(needs: Any, ids: Sequence[str], used_ids: Collection[str]) -> list[str]:
@@ -328,17 +321,13 @@ def emit_step_event(
 def plan_files(workspace: Workspace) -> list[str]:
     """Return the names of the files that hold our plan. Blocks."""
     names = (PLAN_FILE, FALLBACK_PLAN_FILE)
-    return [name for name in names if _is_ours(_content(workspace, name))]
-
-
-def _is_ours(content: bytes | None) -> bool:
-    return content is not None and PLAN_FILE_MARK.encode() in content
+    return [name for name in names if PLAN_FILE_MARK.encode() in (_content(workspace, name) or b"")]
 
 
 def _write_plan_file(workspace: Workspace, text: str) -> None:
     data = f"{text}\n{PLAN_FILE_MARK}\n".encode("utf-8", "replace")
     name, found = PLAN_FILE, _content(workspace, PLAN_FILE)
-    if found is not None and not _is_ours(found):
+    if found is not None and PLAN_FILE_MARK.encode() not in found:
         name = FALLBACK_PLAN_FILE  # the user has another plan.md
         found = _content(workspace, name)
     if found != data:  # it is written again at the next change

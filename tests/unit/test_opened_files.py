@@ -74,7 +74,6 @@ ALLOWED = {
     "config/homes.py": "the home folder itself; only its id is read before it is known",
     "config/homes.py:require_inside": "the working folder itself",
     "config/instructions.py:_files": "only names and kinds",
-    "config/instructions.py:_files_below": "only names",
     "config/instructions.py:_instruction_places": "the working folder itself",
     "config/instructions.py:_folders_in": "only names",
     "config/instructions.py:_read_text": "the skill's folder, beneath which is read",
