@@ -156,12 +156,7 @@ def judge_answer(
 ) -> ReplyReading:
     """Return the reading of a text that could be the answer.
 
-    Args:
-        said: The text.
-        text: The reply that contains it.
-        messages: The conversation.
-        rules: By which it is judged.
-        asked: How often in a row the model was asked about its replies.
+    The reply's `text` contains what was `said`. The model was `asked` so often about its replies.
     """
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
     quoted = evidence.is_quoted(said, messages, strict=rules.strict)

@@ -103,14 +103,8 @@ def excess_addresses(
 class UnaskedOpenings:
     """Limits the links that calls of one reply open by themselves, such as search results.
 
-    Nobody can approve these links in advance, because they are unknown before. Excess links are
-    left out. The calls of a reply share one instance, because they run at the same time.
-
-    Args:
-        messages: All messages, including the reply that makes the calls.
-        traits: Those of the tools that open addresses; results of others count as private.
-        tainted: Whether the prompt holds untrusted text.
-        shared: The openings of the runs that run at the same time.
+    A person cannot approve these links in advance, because they are unknown before. Excess links
+    are left out. The calls of a reply share one instance, because they run at the same time.
     """
 
     def __init__(
@@ -121,6 +115,10 @@ class UnaskedOpenings:
         tainted: bool,
         shared: SharedOpenings | None,
     ) -> None:
+        """`messages` include the reply that makes the calls.
+
+        `traits` are those of the tools that open addresses; results of others count as private.
+        """
         reply, earlier = newest_reply(messages, with_calls=True)
         self._labels = labels_of(earlier, traits, tainted=tainted)
         self._reply = reply or AIMessage("")
@@ -317,11 +315,9 @@ class _Judgement:
     ) -> bool:
         """Return True if a value is verified, as a whole or by all its parts.
 
-        Args:
-            value: A destination, or an address from a text.
-            is_site: Whether it is opened. Then a name that looks like a host must be a known host.
-            receives: Whether it receives something. Then a word must have been used as a name.
-            kinds: Of things whose id it may be.
+        If it is opened (`is_site`), a name that looks like a host must be a known host. If it
+        `receives` something, a word must have been used as a name. `kinds` are those of things
+        whose id it may be.
         """
         if approval_key(value) in self.approved or self._is_written(value):
             return True
@@ -361,25 +357,19 @@ class _Judgement:
     def _is_composed(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
         if self._is_known(tokens, receives, kinds):
             return True
-        parts = list(_parts(tokens))
-        return parts not in ([], [tokens]) and all(
-            self._is_known(one, receives, kinds) for one in parts
-        )
+        parts = [one for one in _parts(tokens) if one != tokens]
+        return bool(parts) and all(self._is_known(one, receives, kinds) for one in parts)
 
     def _is_known(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
+        if self._was_given(tokens):
+            return True
         named = self.labels.is_named(tokens, kinds)
-        return (named and (not receives or self.labels.names.receives(tokens))) or self._was_given(
-            tokens
-        )
+        return named and (not receives or self.labels.names.receives(tokens))
 
     def _was_given(self, tokens: Tokens) -> bool:
         """Return True if a trusted tool returned a value, or it was approved."""
-        labels = self.labels
-        return (
-            tokens in labels.trusted
-            or tokens in labels.reached
-            or " ".join(tokens) in self.approved
-        )
+        known = tokens in self.labels.trusted or tokens in self.labels.reached
+        return known or " ".join(tokens) in self.approved
 
 
 def _parts(tokens: Tokens) -> Iterator[Tokens]:

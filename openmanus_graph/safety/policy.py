@@ -80,13 +80,11 @@ def evaluate_policy(
 def _applying_rule(
     call: ProposedCall, settings: Settings
 ) -> tuple[RuleDecision | None, str, Mapping[str, Any]]:
-    """Apply the rule that counts: a `deny` before all others.
+    """Return the decision of the rule that counts, its reason, and what an approval covers.
 
-    A rule that denies or asks becomes a question if a shell text may run what it names without
-    showing it. Rules that allow commands of a shell text are combined: the last of them matches.
-
-    Returns:
-        The decision (None without a rule), the reason, and what an approval for the run covers.
+    A `deny` counts before all others. A rule that denies or asks becomes a question if a shell text
+    may run what it names without showing it. Rules that allow commands of a shell text are
+    combined: the last of them matches. Without a rule, the decision is None.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
@@ -208,8 +206,7 @@ def source_of(
 ) -> ValueSource | None:
     """Return the first text that contains a value; None if the model composed the value.
 
-    Args:
-        calls: Tool and arguments of each call, by its id.
+    `calls` has tool and arguments of each call, by its id.
     """
     wanted = value.casefold()
     for message in messages:
@@ -233,9 +230,8 @@ def source_of(
         end = start + len(value)
         before = _SENTENCE_END.split(text[max(0, start - _CONTEXT_CHARS) : start])[-1]
         after = _SENTENCE_END.split(text[end : end + _CONTEXT_CHARS])[0]
-        return ValueSource(
-            tool=name, args=args, text=_readable(f"{before}{text[start:end]}{after}")
-        )
+        around = _readable(f"{before}{text[start:end]}{after}")
+        return ValueSource(tool=name, args=args, text=around)
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
@@ -48,12 +48,8 @@ Calls = dict[str, tuple[str, Mapping[str, Any]]]
 """Tool and arguments of each call, by its id."""
 
 
-class Words(NamedTuple):
-    """A text of the model, prepared to look for links."""
-
-    texts: Collection[str]
-    """Its spellings, in lower case."""
-    urls: Collection[str]
+Words = tuple[Collection[str], Collection[str]]
+"""The spellings of a text of the model, in lower case, and its URLs."""
 
 
 # Cached, because each step reads the earlier messages again.
@@ -82,10 +78,7 @@ def seen_links(
 def newest_reply(
     messages: Sequence[AnyMessage], *, with_calls: bool = False
 ) -> tuple[AIMessage | None, Sequence[AnyMessage]]:
-    """Return the newest reply, or the newest with calls, and the messages before it.
-
-    Without one, all messages are returned.
-    """
+    """Return the newest reply, or the newest with calls, and what is before it: all without one."""
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if isinstance(message, AIMessage) and (message.tool_calls or not with_calls):
@@ -182,9 +175,8 @@ class _Provenance:
         if isinstance(message, HumanMessage):
             if origin:
                 links = "\n".join(origin["urls"])
-                self._add_links(
-                    _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
-                )
+                handed_on = _shown.get(message, lambda _: canonical_urls_in(links))
+                self._add_links(handed_on, allowed=True)
             own = _own.get(message, lambda message: unquoted_text(person_words(message)))
             self.tainted |= own.quotes
             self._add_domains(message, lambda _: own.text)
@@ -306,7 +298,7 @@ def _words_in(reply: AIMessage) -> Words:
     text = "\n".join([reply.text, *strings_in(args)])
     variants = [text, *spellings(text)]
     urls = frozenset[str]().union(*map(canonical_urls_in, variants))
-    return Words(frozenset(one.casefold() for one in variants), urls)
+    return frozenset(one.casefold() for one in variants), urls
 
 
 def _is_written(link: str, words: Iterable[Words]) -> bool:
@@ -317,8 +309,8 @@ def _is_written(link: str, words: Iterable[Words]) -> bool:
         plain = unquote(plain)
     whole = re.compile(re.escape(plain) + _LINK_END)
     return any(
-        identity in one.urls or any(plain in text and whole.search(text) for text in one.texts)
-        for one in words
+        identity in urls or any(plain in text and whole.search(text) for text in texts)
+        for texts, urls in words
     )
 
 

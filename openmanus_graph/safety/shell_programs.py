@@ -4,6 +4,7 @@ The tables describe how programs take the command that they run: `sudo -u root r
 `tar --checkpoint-action=exec=CMD` runs CMD.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -300,7 +301,9 @@ def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
     """Return the words at which the command that a wrapper runs may begin."""
-    places, starts, seen = _first_arguments(words, wrapper.verbs), list[int](), set[int]()
+    starts, seen, verbs = list[int](), set[int](), wrapper.verbs.split()
+    behind_verb = (at + 1 for at, word in enumerate(words) if at and word.text in verbs)
+    places = [*itertools.islice(behind_verb, 1)] if verbs else [1]
     while places and len(seen) <= MOST_READINGS:
         at = places.pop()
         if at >= len(words) or at in seen:
@@ -320,14 +323,6 @@ def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
             if not words[at].literal:
                 places.append(at + 1)
     return sorted({start for start in starts if start < len(words)})
-
-
-def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
-    """Return where a wrapper's arguments begin: after its subcommand, if it has some."""
-    if not verbs:
-        return [1]
-    known = verbs.split()
-    return [at + 1 for at, word in enumerate(words) if at and word.text in known][:1]
 
 
 def _option_lengths(word: str, wrapper: _Wrapper) -> tuple[int, ...]:
@@ -383,9 +378,8 @@ _KEY = re.compile(r"^(?:exec=|\w+Command[ =]|[\w-]+\.[\w.-]+=)?\s*!?")
 def running_options(name: str, words: Sequence[Word]) -> tuple[int, list[str], int]:
     """Find the options of a command that run other programs.
 
-    Returns:
-        The number of words that an allowing rule must name, the shell texts that the options run,
-        and the position of the word that says what is done, after git's own options.
+    Returns the number of words that an allowing rule must name, the shell texts that the options
+    run, and the position of the word that says what is done, after git's own options.
     """
     end, at, texts = 0, 1, list[str]()
     if name == "git":

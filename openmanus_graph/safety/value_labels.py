@@ -230,7 +230,7 @@ class ValueLabels:
                 for one in forms
                 if _marked(one) not in asked
                 or self.is_named(one)
-                or any(one in tokens for tokens in known)
+                or any(one in each for each in known)
             }
             if _covers(declared.trusted, names) and not failed:
                 self.trusted.update(reported)
@@ -280,12 +280,9 @@ def handed_on(
 ) -> Origin:
     """Return the `Origin` of a text that a model writes for another agent.
 
-    Args:
-        messages: All that the model was shown.
-        traits: Those of the tools that open addresses. Results of others count as private.
-        urls: Links that were seen, in addition to those that earlier runs handed on.
-        tainted: Whether the model may have been shown anything else.
-        openings: Openings by site that are not in the messages.
+    `messages` are all that the model was shown; if `tainted`, it may have been shown more. Results
+    of tools without `traits` count as private. `urls` are seen links in addition to those that
+    earlier runs handed on, and `openings` those by site that are not in the messages.
     """
     labels = labels_of(messages, traits, tainted=tainted)
     known = [
