@@ -165,10 +165,7 @@ def with_text(message: BaseMessage, text: str) -> str | list[str | dict[str, Any
 
 
 def last_text(messages: Sequence[AnyMessage]) -> str:
-    """Return the newest text of the model in the current run, empty if there is none.
-
-    Pieces of one text that the length limit cut are joined.
-    """
+    """Return the newest of `texts`, empty if there is none."""
     return next((text for _, text in texts(messages)), "")
 
 
@@ -337,8 +334,6 @@ LISTING = "listing"
 
 
 class Environment(TypedDict):
-    """What a user message tells the model in addition to its text."""
-
     facts: dict[str, str]
     """Texts by name. A later message has only changed ones."""
     heads: list[str]

@@ -311,7 +311,7 @@ _BARE_HOST = re.compile(r"(?:[\w-]+\.)+[^\W\d_][\w-]*(?::\d+)?(?:[/?#].*)?")
 
 class Part(NamedTuple):
     tokens: Tokens
-    bare_host: bool
+    bare_host: bool = False
     """Whether it is a host without a scheme, as files and names in code look too."""
 
 
@@ -324,10 +324,10 @@ def parts_of(value: str) -> tuple[Part, ...]:
     """
     text = value.strip(" \t\r\n")
     if not text.strip() or len(text) > _MOST_CHARS:
-        return (_unread(value),)
+        return (Part((UNREAD + value,)),)
     has_address = holds_address(text)
     if has_address and not text.isprintable():
-        return (_unread(text),)
+        return (Part((UNREAD + text,)),)
     if has_address and (whole := _address(text)):  # `,` and `;` are signs of URLs, too
         return (whole,)
     separators = _BESIDE_URLS if "//" in text else _SEPARATORS
@@ -352,23 +352,19 @@ def holds_address(text: str) -> bool:
 def _part(text: str) -> Part:
     if text and not holds_address(text):
         return Part(tokens_of(text), _BARE_HOST.fullmatch(text) is not None)
-    return _address(text) or _unread(text)
-
-
-def _unread(text: str) -> Part:
-    return Part((UNREAD + text,), bare_host=False)
+    return _address(text) or Part((UNREAD + text,))
 
 
 def _address(text: str) -> Part | None:
     """Return an address that is alone, or with its owner's name; None if the text is none."""
     if re.fullmatch(values.IBAN_PATTERN, text, re.IGNORECASE):
-        return Part(tokens_of(text), bare_host=False)
+        return Part(tokens_of(text))
     found = _MAILBOX.fullmatch(text)
     if found and "@" in (address := found["in"] or found["bare"]):
         named = found["name"] or ""
         is_plain = not (any(values.addresses_in(named)) or holds_address(named))
         if is_plain and (token := _mailbox(address)):
-            return Part((token,), bare_host=False)
+            return Part((token,))
     return _url(text)
 
 
@@ -393,7 +389,7 @@ def _url(text: str) -> Part | None:
         return None
     if has_scheme(text) and text.partition(":")[0].lower() not in PORTS:
         tokens = tokens_of(text)
-        return Part(tokens, bare_host=False) if tokens == (values.URL + text,) else None
+        return Part(tokens) if tokens == (values.URL + text,) else None
     try:
         identity = canonical_url(with_scheme(text))
     except ToolError:

@@ -167,8 +167,6 @@ class _Reader:
         for words in tree.commands():
             self._record(words, depth)
         self._add(tree.runs, depth)
-        self._written += tree.written
-        self._made |= tree.made
         self.result.simple &= tree.simple
         for body in tree.unclear:
             self.result.unclear += _bare_words(body)

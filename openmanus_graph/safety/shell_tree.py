@@ -229,14 +229,11 @@ class ShellTree:
         """Whether bash may read it differently."""
         self.simple = True
         """Whether it holds only literal commands: see `ShellText`."""
-        self.written: list[str] = []
-        """Its here-documents and here-strings."""
         self.unclear: list[str] = []
         """Parts that are not parsed."""
-        self.made: set[str] = set()
-        """Names of the files that other programs than `echo` and the like write."""
         self.runs = Runs()
-        """What its assignments and expansions run."""
+        """What its assignments and expansions run, its here-documents and here-strings, and the
+        files that other programs than `echo` and the like write."""
 
     def commands(self) -> list[list[Word]]:
         commands: list[Node] = []
@@ -297,17 +294,17 @@ class ShellTree:
             text = self._slice(node.start_byte, target.end_byte)
             self.simple &= bool(_NO_FILE.fullmatch(text) or text in (">&-", "<&-"))
             if ">" in text and not self._writes_known_text(node):
-                self.made.add(PurePosixPath(read_word(self._text(target)).text).name)
+                self.runs.made.add(PurePosixPath(read_word(self._text(target)).text).name)
             self.runs.hidden |= ">" in text and bool(_STARTUP_FILE.search(text))
         elif node.type == "heredoc_redirect":
             self._check_heredoc({one.type: self._text(one) for one in node.children})
         else:
             given = read_word(self._text(node).removeprefix("<<<").strip()).text
-            self.written.append(given)
+            self.runs.written.append(given)
             self.runs.hidden |= hides_substitution(given)
 
     def _writes_known_text(self, redirect: "Node") -> bool:
-        """Return True if a redirection writes text in `written`, or what `echo` prints."""
+        """Return True if a redirection writes a here-document, or what `echo` prints."""
         statement = redirect.parent
         if statement is None or statement.type != "redirected_statement":
             return False
@@ -326,7 +323,7 @@ class ShellTree:
             self.broken = True
         if not set(start) & set("'\"\\") and ("`" in body or (cut is not None and "$(" in body)):
             self.unclear.append(body)
-        self.written.append(body)
+        self.runs.written.append(body)
 
     def _words(self, nodes: list["Node"]) -> list[Word]:
         """Join nodes that touch, because the grammar divides some words."""

@@ -139,11 +139,11 @@ class ValueLabels:
             self.texts_said.append(own.text)
         self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
-        for tokens in values.said_tokens(own.text):
+        plain = values.plainly_written(own.text)
+        for tokens in map(tokens_of, dict.fromkeys((own.text, plain))):
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
-        plain = values.plainly_written(own.text)
         self.names.read(plain, asked)
         self.domains.update(named_domains(plain))
 
