@@ -154,11 +154,11 @@ def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False
     if not 0 < len(pieces) <= _MOST_QUOTED:
         return False
     whole = r"\s*".join(map(re.escape, pieces))
-    stands = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
+    quoted = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
     return any(
-        isinstance(one, ToolMessage) and stands.search(str(one.text)) is not None
+        has_succeeded(one) and quoted.search(str(one.text))
         for one in history.run_messages(messages)
-        if has_succeeded(one) and not (strict and one.name in CALCULATING)
+        if not (strict and one.name in CALCULATING)
     )
 
 
@@ -175,26 +175,18 @@ def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
         return not text.strip(".…-` \n") or bool(re.search(r"\w.*[:：*]|untrusted", text))
     if _is_empty_talk(plain):
         asks = names_things(task) and re.search(_ASKS, own_words(task)) is not None
-        return asks and not delivered and not _wraps(text, task)
-    return _waits_for_a_task(rest, task)
+        return asks and not delivered and plain == without_echoed_marks(text).strip()
+    small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
+    if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
+        return False
+    # Each sentence says that it is ready, or nothing.
+    said = [one for one in SENTENCE_END.split(rest) if re.search(r"\w", one)]
+    ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
+    return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
 
 
 def _is_empty_talk(text: str) -> bool:
     return _EMPTY_TALK.fullmatch(text.strip(" \n.!…。！*_`\"'")) is not None
-
-
-def _wraps(text: str, task: str) -> bool:
-    return plain_answer(text, task) != without_echoed_marks(text).strip()
-
-
-def _waits_for_a_task(text: str, task: str) -> bool:
-    """Return True if each sentence of a reply says that it is ready, or nothing."""
-    small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
-    if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
-        return False
-    said = [one for one in SENTENCE_END.split(text) if re.search(r"\w", one)]
-    ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
-    return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
 
 
 def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
@@ -202,7 +194,9 @@ def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
 
     If the files were `delivered`, the words of the task are an answer.
     """
-    if not delivered and _wraps(text, task) and _is_empty_talk(plain_answer(text, task)):
+    plain = plain_answer(text, task)
+    is_wrapped = plain != without_echoed_marks(text).strip()
+    if not delivered and is_wrapped and _is_empty_talk(plain):
         return True
     if _repeats(text, task):
         return not delivered and re.search(_WORDS_WANTED, task) is None
