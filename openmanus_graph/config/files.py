@@ -99,10 +99,7 @@ class Declared:
 
 @cache
 def declared_fields() -> tuple[DeclaredField, ...]:
-    """Return all fields that users can set, in the order of their declaration.
-
-    Raises ConfigError if the settings of an installed package cannot be loaded.
-    """
+    """Return all fields that users can set, in order. ConfigError if a package's cannot load."""
     found = [one for kind, table in TABLE for one in _fields_of(kind, table)]
     for table, kind in package_tables().items():
         for one in _fields_of(kind, table):
@@ -228,10 +225,7 @@ class Layer:
         self.unknown += _unknown_keys(checked, value, written)
 
     def read(self, table: Mapping[str, Any], prefix: str = "") -> None:
-        """Validate and add everything in a table and the tables in it.
-
-        `prefix` is the dotted path of the table in its file, with a dot at its end.
-        """
+        """Validate and add everything in a table; `prefix` is its dotted path with a last dot."""
         for key, value in table.items():
             path = f"{prefix}{key}"
             if path in LEFT_OUT:
@@ -406,10 +400,7 @@ def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
 
 
 def write_file(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once; no other user can read it before its mode is set. Blocks.
-
-    Raises ConfigError if it cannot be written.
-    """
+    """Replace a file at once; others cannot read it before its mode is set. Blocks."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -64,10 +64,7 @@ def home_place() -> Path:
 
 
 def openmanus_home() -> Path:
-    """Return the home folder, `OPENMANUS_HOME` or `./.openmanus`; it may not exist yet. Blocks.
-
-    Raises ConfigError if there is one that is not known to be the user's own.
-    """
+    """Return the home folder, which may not exist. ConfigError if it is not the user's. Blocks."""
     place = home_place()
     if os.environ.get(HOME_VARIABLE) or place in _checked:
         return place.resolve()
@@ -114,10 +111,7 @@ def untrusted_home() -> Path | None:
 
 
 def trust_home(place: Path) -> None:
-    """Register a home folder as the user's own, with a new id. Blocks.
-
-    Raises ConfigError if it is not a folder, or if it or the registration cannot be written.
-    """
+    """Register a home folder as the user's own, with a new id. Blocks. ConfigError if it cannot."""
     if not place.is_dir():
         raise ConfigError(f"{place} is not a folder. Move it away.")
     try:

@@ -59,10 +59,7 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def untrusted_instructions(folder: Path | None = None) -> list[Path]:
-    """Return the files that the user has not trusted in their present form. Blocks.
-
-    `folder` is as in `read_instructions`; None means all files below the working folder.
-    """
+    """Return the untrusted files for a folder, or all below the working folder. Blocks."""
     project = Path.cwd().resolve()
     own = config_home().absolute() / AGENTS_FILE
     paths: list[Path] = []
@@ -303,10 +300,7 @@ def front_matter(text: str) -> Mapping[str, Any]:
 
 
 def digest_of(folder: Path) -> str:
-    """Return the digest of a skill's files. Blocks.
-
-    Raises SkillError if a file leads out of the folder or cannot be copied, or it is too large.
-    """
+    """Return the digest of a skill's files. Blocks. SkillError if one must not be copied."""
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         inside = path.relative_to(folder)

@@ -53,10 +53,7 @@ _NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", 
 
 
 def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
-    """Choose the main model and how to reach it. ConfigError says what to set.
-
-    The most important layer is the first.
-    """
+    """Choose the main model and how to reach it. ConfigError says what to set."""
     use = {name: _first_value(f"llm.{name}", layers) or usual for name, usual in MAIN_USE.items()}
     if context.model is not None and not isinstance(context.model, str):
         return ModelSettings(context.model, options=context.model_options or {}, **use)
@@ -177,10 +174,7 @@ def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
 
 
 def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
-    """Return a model that shares server, key and rates of a main one of the same provider.
-
-    Other settings of the main model do not apply to it.
-    """
+    """Return a model with server, key and rates, but no others, of one of the same provider."""
     provider = spec.partition(":")[0]
     if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
         return ModelSettings(spec, stored_key=stored_key(provider, None))

@@ -172,10 +172,7 @@ def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
 
 
 def database_url(context: Context | None = None) -> DatabaseUrl:
-    """Return the address of the database of threads, checkpoints and ledger. Blocks.
-
-    Raises ConfigError if the configured address, or a configuration file, is wrong.
-    """
+    """Return the address of the database. Blocks. ConfigError if it, or a file, is wrong."""
     return storage_settings(context).database_url or DatabaseUrl.in_folder(homes.openmanus_home())
 
 

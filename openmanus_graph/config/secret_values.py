@@ -54,10 +54,7 @@ class SecretValues:
 
 
 def known_secrets(config: str | None = None) -> SecretValues:
-    """Return what is secret on this machine. Blocks.
-
-    `config` is a configuration file in addition to the usual ones.
-    """
+    """Return what is secret on this machine, and in the file `config`. Blocks."""
     folder = config_home()
     files = [Path(name).absolute() for name in (*KEY_FILES, *([config] if config else ()))]
     files += [folder / "config.toml", folder / "mcp.json"]

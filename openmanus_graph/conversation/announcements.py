@@ -367,10 +367,7 @@ def own_words(task: str) -> str:
 
 
 def says_something(text: str, task: str, *, asked: bool = True) -> bool:
-    """Return True if a text adds something to its task: figures, addresses, code, or much text.
-
-    After a question (`asked`) code counts. Before, it may be what the model wants to run.
-    """
+    """Return True if a text adds figures, addresses, much text or, if `asked`, code to its task."""
     if len(text) > LEAST_FACTS_CHARS or (asked and "```" in text):
         return True
     text = _STEP_NUMBER.sub("", text)

@@ -163,10 +163,7 @@ def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False
 
 
 def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
-    """Return True if a reply says nothing: a bare `Answer:`, that it is ready, only "Done".
-
-    If the files that the task names were `delivered`, "Done" is an answer.
-    """
+    """Return True if a reply says nothing: it is ready, or "Done" without delivered files."""
     plain = plain_answer(text, task)
     rest = ANSWER_MARK.sub("\n", f"\n{plain}\n").strip()
     if not task.strip():
@@ -190,10 +187,7 @@ def _is_empty_talk(text: str) -> bool:
 
 
 def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
-    """Return True if a reply repeats the task, is mostly in our words, or is an empty object.
-
-    If the files were `delivered`, the words of the task are an answer.
-    """
+    """Return True if a reply repeats an undelivered task, our words, or is an empty object."""
     plain = plain_answer(text, task)
     is_wrapped = plain != without_echoed_marks(text).strip()
     if not delivered and is_wrapped and _is_empty_talk(plain):
@@ -256,10 +250,7 @@ def has_succeeded(message: AnyMessage) -> bool:
 
 
 def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
-    """Return True if a failed call shows something.
-
-    It is not an error, as of `grep` without a hit, or an error in a file that the task names.
-    """
+    """Return True if a failed call shows something, such as an error in a file of the task."""
     if not isinstance(message, ToolMessage) or message.name not in CALCULATING:
         return False
     text = str(message.text)

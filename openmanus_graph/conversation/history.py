@@ -215,10 +215,7 @@ def is_cut_text(reply: AIMessage) -> bool:
 
 
 def calls_in_order(reply: AIMessage) -> list[RequestedCall]:
-    """Return all calls of a reply in the model's order, including invalid ones.
-
-    LangChain stores invalid calls separately. `with_invalid_call_positions` stores their positions.
-    """
+    """Return all calls of a reply, including invalid ones, in the model's order."""
     calls = [
         RequestedCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls
     ]

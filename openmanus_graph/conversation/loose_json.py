@@ -53,10 +53,7 @@ def first_surrogate(value: object) -> str | None:
 
 
 def odd_argument(args: Mapping[str, Any]) -> str:
-    """Say which argument of a call cannot be stored or sent; empty if all can.
-
-    Lone surrogates are left to `first_surrogate`.
-    """
+    """Return which argument of a call cannot be stored or sent, except for lone surrogates."""
     for name, value in args.items():
         if len(name) > MAX_KEY_CHARS:
             return f"The name of an argument has {len(name)} characters"
@@ -142,10 +139,7 @@ LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": Non
 
 
 def read_json(text: str, position: int = 0) -> tuple[Any, int]:
-    """Return the value that begins at a position, and where it ends.
-
-    Raises one of `UNREADABLE` if none can be read.
-    """
+    """Return the value at a position, and where it ends. Raises one of `UNREADABLE`."""
     try:
         return _DECODER.raw_decode(text, position)
     except ValueError:

@@ -126,10 +126,7 @@ _MOST_CHARS = 2000
 
 
 def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
-    """Return the missing files that a task asks to make, unless the answer admits it.
-
-    An empty file counts as missing, unless it was to be empty.
-    """
+    """Return the missing files that a task asks to make, unless the answer admits it."""
     missing = [*files.missing]
     if not re.search(_EMPTY_WANTED, task):
         missing += files.empty

@@ -59,10 +59,7 @@ class AnswerRules:
 
 
 def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
-    """Return the rules of a run, given the state of the files that its task names.
-
-    `small` tells whether its model is treated as a small one.
-    """
+    """Return the rules of a run, whose model may be treated as a `small` one."""
     shown = "\n".join([settings.instructions, *settings.prompts.values()])
     return AnswerRules(files, settings.answer_check or ("fail" if small else "mark"), shown)
 
@@ -154,10 +151,7 @@ def _read_text(
 def judge_answer(
     said: str, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
 ) -> ReplyReading:
-    """Return the reading of a text that could be the answer.
-
-    The reply's `text` contains what was `said`. The model was `asked` so often about its replies.
-    """
+    """Return the reading of what a reply `said`, which could be the answer."""
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
     quoted = evidence.is_quoted(said, messages, strict=rules.strict)
     answer = said if quoted else evidence.plain_answer(said, task)
@@ -202,10 +196,7 @@ def _undone(
 
 
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
-    """Return the replies without calls at the end of a conversation, oldest first.
-
-    Those before a steering message, a result or a final summary do not count.
-    """
+    """Return the replies at the end that are no summaries and have no calls, oldest first."""
     replies: list[AIMessage] = []
     for message in reversed(messages):
         if not isinstance(message, AIMessage) or history.SUMMARY_KEY in message.additional_kwargs:
@@ -324,10 +315,7 @@ def failure(sentence: str) -> dict[str, Any]:
 
 
 def validated(value: Any, response_format: ResponseFormat) -> Any:
-    """Return an object as plain data, validated against the caller's format.
-
-    Raises ToolError if it is invalid; its text tells the model why.
-    """
+    """Return an object as plain data. A ToolError tells the model what is wrong."""
     if isinstance(response_format, dict):
         problems = schema_problems(response_format, value)
         if problems:

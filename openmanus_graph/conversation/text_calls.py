@@ -180,10 +180,7 @@ def _fits(call: TextCall, schema: Mapping[str, Any]) -> bool:
 def _calls_to_the_end(
     text: str, schemas: Mapping[str, Any], *, marked: bool = False
 ) -> list[TextCall] | None:
-    """Read calls to the end of a text; None if something else follows, or no call was begun.
-
-    If it is `marked` as a call, a text that cannot be read is a broken call.
-    """
+    """Read calls to the end of a text; None if there are none, or something else follows."""
     calls: list[TextCall] = []
     position = behind_wrappers(text, 0)
     while position < len(text) and len(calls) < _MOST_CALLS:

@@ -168,10 +168,7 @@ def verdict(done: bool, reason: str) -> Observation:
 async def check_step_run(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, Usage]:
-    """Return why a step that has run is not done (None if it is), and the usage of the check.
-
-    Raises LimitReached or ModelError if the model call of the check is forbidden or fails.
-    """
+    """Return why a step is not done (None if it is), and the usage. Raises as `call_model`."""
     if step_run["outcome"] != "succeeded":
         return step_run["result"], no_usage()
     kind, wanted = read_check(step_run["done_when"])

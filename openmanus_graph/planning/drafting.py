@@ -95,10 +95,7 @@ class Draft:
 
 
 async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
-    """Take one turn: run the calls by which the model looks at files, or ask it.
-
-    Raises LimitReached or ModelError if the model call is forbidden or fails.
-    """
+    """Run the calls by which the model looks at files, or ask it. Raises as `call_model`."""
     groups = await open_groups(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
     if groups:
         return await _look(drafting, groups, session, emit)
@@ -158,10 +155,7 @@ async def _look(
 
 
 def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
-    """Return the first plan of a reply, or what is wrong with the reply.
-
-    Calls by which it looks at files get no answer yet: the next turn runs them.
-    """
+    """Return the first plan of a reply, or what is wrong. Calls that look get no answer yet."""
     may_look = MAX_LOOK_CALLS if drafting.looks < MAX_LOOKS else 0
     looking = 0
     answers: list[AnyMessage] = []

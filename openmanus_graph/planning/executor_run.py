@@ -59,10 +59,7 @@ class ExecutorSet:
 
 
 def collect_executors(executors: Executors, describe: Describe = lambda _: "") -> ExecutorSet:
-    """Collect the executors. A single graph, or a list, gets names as in OpenManus.
-
-    Raises ConfigError if there is none, one is not a graph, or a plan cannot use a name.
-    """
+    """Collect executors, named as in OpenManus if they are a list. ConfigError if one is wrong."""
     if isinstance(executors, Mapping):
         graphs = dict(executors)
     elif isinstance(executors, Sequence):
@@ -279,10 +276,7 @@ GRACE_S = 10.0
 
 
 class ExecutorRun:
-    """One run of an executor. Its state and written files are recorded while it runs.
-
-    `config` names the session of the run, see `metadata_inside`.
-    """
+    """One run of an executor. Its state and written files are recorded while it runs."""
 
     def __init__(
         self,

@@ -38,11 +38,7 @@ def plan_of(state: PlanningState) -> Plan:
 
 
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
-    """Return the origin that verifies values in new steps, from the thread and the plan.
-
-    `urls` are links that other steps have seen. `tainted` tells whether these may have read
-    anything.
-    """
+    """Return the origin that verifies values in new steps, from the thread, the plan and `urls`."""
     messages = state["messages"]
     thread = messages[: len(messages) - len(history.run_messages(messages))]
     # Results in it are not of the plan's own tools, so nothing is known of them.
@@ -79,10 +75,7 @@ def new_step_run(step: Step) -> StepRun:
 
 
 def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that begin, or continue, the steps of a parallel batch.
-
-    At most `limit` steps run. Steps under way beyond it are postponed.
-    """
+    """Return the updates that begin, continue or, beyond the limit, postpone steps of a batch."""
     under_way = steps_under_way(step_runs)
     postponed = {one["id"]: {"status": "not_started"} for one in under_way[limit:]}
     ready = [step_run for step_run in startable_steps(step_runs) if step_run not in under_way]
@@ -145,10 +138,7 @@ def is_whole_plan(state: PlanningState) -> bool:
 def shared_files(
     step_runs: Sequence[StepRun], ran: Sequence[StepRun]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield files that several steps wrote without depending on each other, with the steps' ids.
-
-    `ran` are the steps that ran just now. Files reported before are not yielded again.
-    """
+    """Yield files that steps wrote without depending on each other, if one of them just `ran`."""
     for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
         writers = [step_run["id"] for step_run in step_runs if path in step_run["written_files"]]
         after = {name: {name, *dependents(step_runs, [name])} for name in writers}
@@ -171,10 +161,7 @@ def is_under_way(step_run: StepRun) -> bool:
 
 
 def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
-    """Return a worker's node that continues with a step. Without one it takes another.
-
-    A plan may name an executor that no longer exists.
-    """
+    """Return a worker's node that continues with a step. Without one it takes another."""
     if step_run is None:
         return "next_step"
     if step_run["outcome"]:
@@ -227,11 +214,7 @@ def merge_reports(
 
 
 def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
-    """Return the update of a reviewed step. A step that needs replanning stays under way.
-
-    `problem` is why it is not done; None if it is. `replans` is how often a part of the plan was
-    replaced already.
-    """
+    """Return the update of a reviewed step; `problem` is why it is not done, None if it is."""
     if problem is None:
         return {"status": "completed", "notes": "", "outcome": "", "evidence": ""}
     failures = step_run["failures"] + 1
@@ -269,10 +252,7 @@ def steps_to_replace(step_runs: Sequence[StepRun], failed: Sequence[str]) -> lis
 
 
 def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
-    """Return what is needed to resume a step's run.
-
-    A last reply whose calls were interrupted by a time limit is dropped.
-    """
+    """Return what is needed to resume a step's run: without a last reply that lacks results."""
     state = {key: value for key, value in values.items() if key not in history.NOT_RESUMED}
     messages: list[AnyMessage] = list(values.get("messages") or ())
     results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
@@ -285,10 +265,7 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
 
 
 def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]:
-    """Return the input messages that resume a paused run.
-
-    `message_id` is the new id of the message that starts it, which differs on a fork.
-    """
+    """Return the messages that resume a paused run, with the new id of the one that starts it."""
     messages, old = list(paused_run["messages"]), paused_run["message_id"]
     for position, message in enumerate(messages):
         if isinstance(message, HumanMessage) and message.id == old:

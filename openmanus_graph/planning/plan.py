@@ -149,10 +149,7 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
 
 
 def most_at_once(steps: Sequence[Step]) -> int:
-    """Return a bound of how many steps can be under way at once.
-
-    It is the number of sequences of steps that wait for each other.
-    """
+    """Return how many steps can be under way at once: the sequences that wait for each other."""
     names = {step["id"] for step in steps}
     needs = {step["id"]: names.intersection(step["depends_on"]) for step in steps}
     before: dict[str, set[str]] = {}

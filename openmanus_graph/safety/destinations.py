@@ -176,10 +176,7 @@ def leaves(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def texts(
     args: Mapping[str, Any], but: Callable[[Names], bool] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield all texts in a call's arguments, including keys and JSON in texts.
-
-    `but` excludes values by the names on the way to them.
-    """
+    """Yield all texts in arguments, also keys and JSON in texts; `but` excludes some by names."""
     for names, value, _ in _opened(args):
         if but is None or not but(names):
             yield names[0], value
@@ -206,10 +203,7 @@ def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iter
 
 
 def _opened(args: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
-    """Yield texts, numbers and keys in a call's arguments, also in texts that are JSON.
-
-    Each has the names on the way to it, and whether it is JSON whose parts are yielded too.
-    """
+    """Yield texts, numbers and keys with their names, and whether each is JSON that is read too."""
     pending: list[tuple[tuple[str, ...], Any]] = [((name,), one) for name, one in args.items()]
     pending.reverse()
     while pending:

@@ -53,10 +53,7 @@ def is_tainted(reply: JudgedReply) -> bool:
 def add_questions(
     call: PendingCall, reply: JudgedReply, shared: SharedOpenings | None = None
 ) -> None:
-    """Add to a pending call of a reply what a person must approve, if anything.
-
-    `shared` has the openings of the runs that run at the same time.
-    """
+    """Add to a pending call of a reply what a person must approve, if anything."""
     if unverified := unverified_addresses(call, reply):
         call["unverified"] = unverified
     if excess := excess_addresses(call, reply, shared):
@@ -199,10 +196,7 @@ def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:
 def _site_before(
     call: PendingCall | ToolCall, made: Sequence[ToolCall], declared: Traits, site: str
 ) -> str:
-    """Return the site of the page that a call works on; empty if it is unknown before.
-
-    Earlier calls of the reply may open another page. It is unknown where a click leads.
-    """
+    """Return the site of the page that a call works on; empty if earlier calls may leave it."""
     for one in made:
         if one["id"] == call["id"]:
             break
@@ -373,10 +367,7 @@ class _Judgement:
 
 
 def _parts(tokens: Tokens) -> Iterator[Tokens]:
-    """Yield the parts of a value that a model may compose, such as "Re: name date".
-
-    These are dates, times and the text between them, without the mark of a reply.
-    """
+    """Yield the dates, times and texts between them that a model may compose: "Re: name date"."""
     start = 1 if len(tokens) > 1 and tokens[0] in _REPLY_MARKS else 0
     for place, token in enumerate(tokens):
         if token.startswith(_STRUCTURED):

@@ -152,10 +152,7 @@ def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
 def open_entry(
     folder: int, name: str, path: str, *, flags: int = os.O_RDONLY, hidden: Container[Identity] = ()
 ) -> int:
-    """Return the descriptor of a regular file of an opened folder; `path` names it in errors.
-
-    It is opened without waiting or following a link.
-    """
+    """Return the descriptor of a regular file; a link is not followed. `path` is for errors."""
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
     descriptor = os.open(name, flags | _AT_ONCE, dir_fd=folder)
@@ -330,10 +327,7 @@ class _Walk:
         return target == ".." or target.startswith("/")
 
     def _absolute(self, text: str) -> list[str]:
-        """Return the parts of an absolute path beneath the root, which it may name by links.
-
-        The parts are then walked like any others.
-        """
+        """Return the parts beneath the root of an absolute path, which may name it by links."""
         inside = os.path.join(self.root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
         for way in (os.fspath, os.path.realpath):
             known = way(text)

@@ -55,10 +55,7 @@ class Openings:
         return {key: number for key, number in self.counted.items() if key.startswith(_SITE)}
 
     def note(self, urls: Sequence[str], *, ran: bool) -> None:
-        """Count a call's openings that the person did not name.
-
-        If it `ran`, a person allowed openings beyond the limit.
-        """
+        """Count openings of a call. If it `ran`, a person allowed those beyond the limit."""
         wanted = self.wanted(urls)
         for key in wanted if ran and self._exceeded(wanted) else ():
             self.allowed[key] = max(self._most(key), 2 * (self._count(key) + wanted[key]))

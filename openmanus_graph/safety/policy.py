@@ -58,10 +58,7 @@ class ProposedCall:
 def evaluate_policy(
     call: ProposedCall, settings: Settings, remembered_approvals: Sequence[str] = ()
 ) -> PolicyDecision:
-    """Decide whether a call is allowed, needs approval, or is denied.
-
-    `remembered_approvals` has the keys of approvals for the rest of the run.
-    """
+    """Decide whether a call is allowed, needs approval, or is denied."""
     decision, reason, covers = _applying_rule(call, settings)
     if decision == "deny":
         return PolicyDecision("deny", reason)
@@ -204,10 +201,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 def source_of(
     value: str, messages: Sequence[AnyMessage], calls: Mapping[str, tuple[str, Mapping[str, Any]]]
 ) -> ValueSource | None:
-    """Return the first text that contains a value; None if the model composed the value.
-
-    `calls` has tool and arguments of each call, by its id.
-    """
+    """Return the first text that contains a value; None if the model composed the value."""
     wanted = value.casefold()
     for message in messages:
         artifact: Any = message.artifact if isinstance(message, ToolMessage) else None

@@ -315,10 +315,7 @@ def _is_written(link: str, words: Iterable[Words]) -> bool:
 
 
 def _is_joined(link: str, given: Iterable[str]) -> bool:
-    """Return True if a link can be joined from what tools were given: whole values or parts.
-
-    Punctuation does not count, because tools put it between the pieces.
-    """
+    """Return True if a link can be joined from values that tools were given, or their parts."""
     wanted = squeezed(link.partition("#")[0])
     pieces = {squeezed(form) for value in given for form in _forms(value)} - {""}
     within = "\0".join(pieces)
@@ -390,19 +387,13 @@ def _texts_in(message: BaseMessage) -> list[str]:
 
 
 def origin_in(message: BaseMessage) -> Origin | None:
-    """Return what a flow, or the server for a client, noted about a message.
-
-    None for a person's own message.
-    """
+    """Return what a flow or a client's server noted about a message; None for a person's own."""
     origin = message.additional_kwargs.get(history.ORIGIN_KEY)
     return cast("Origin", origin) if origin else None  # made by `origin_of`
 
 
 def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
-    """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
-
-    `urls` are links that the plan steps before it have seen. `tainted` tells if there were any.
-    """
+    """Return the `Origin` of a plan step, from a message and the `urls` that others have seen."""
     outer = origin_in(message) if message is not None else None
     origin = Origin(
         words="" if message is None else person_words(message),
