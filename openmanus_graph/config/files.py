@@ -427,5 +427,5 @@ def _read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):
-        raise ValueError("it holds no JSON object")  # as json's own errors
+        raise ValueError("it is not a JSON object")  # as json's own errors
     return cast("dict[str, Any]", known)

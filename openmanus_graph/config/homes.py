@@ -208,11 +208,11 @@ def refuse_system_folder(workspace: Path) -> None:
     except KeyError:  # a container may run as a user without a name
         home = Path("/")
     if any(map(workspace.is_relative_to, _KERNEL)) and not workspace.is_relative_to("/dev/shm"):
-        why = "there are no files, only what the kernel shows"
+        why = "it holds no files, only data of the kernel"
     elif any(map(workspace.is_relative_to, _PROGRAMS)):
-        why = "the programs of the machine lie there, and the tools may change all in a workspace"
+        why = "it holds the machine's programs, and the tools may change everything in a workspace"
     elif workspace in {*map(Path, _SHARED), *home.parents}:
-        why = "that is the whole machine, and the tools may change all in a workspace"
+        why = "that is the whole machine, and the tools may change everything in a workspace"
     else:
         return
     raise ConfigError(

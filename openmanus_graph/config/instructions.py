@@ -156,7 +156,7 @@ def find_skills() -> list[FoundSkill]:
     found: list[FoundSkill] = []
     names: dict[str, str] = {}
     if (home := untrusted_home()) is not None:
-        why = f"it lies in {home}, which is not registered as yours (openmanus trust)"
+        why = f"it is in {home}, which is not registered as yours (openmanus trust)"
         found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
     for place, root in _places():
         if home is None or place != PROJECT_PLACES[1]:
@@ -233,7 +233,7 @@ def _look_at(folder: Path, place: str, names: dict[str, str]) -> FoundSkill:
     if of_project and not _is_trusted_skill(skill):
         problem = "it comes with this folder, which you have not trusted (openmanus trust)"
     elif skill.name in names:
-        problem = f"{names[skill.name]} has one of this name, which counts"
+        problem = f"the skill of this name in {names[skill.name]} is used instead"
     else:
         names[skill.name] = place
     return FoundSkill(folder, place, skill, (problem,) if problem else ())
@@ -295,7 +295,7 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter is nested too deeply") from None
     names = [key.value for key, _ in node.value]
     if twice := sorted({str(name) for name in names if names.count(name) > 1}):
-        raise SkillError(f"its front matter has twice: {', '.join(twice)}")
+        raise SkillError(f"its front matter repeats: {', '.join(twice)}")
     return cast("dict[str, Any]", fields)
 
 

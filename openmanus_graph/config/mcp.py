@@ -154,7 +154,7 @@ def _resolve_entry(
         return MCPServer(name, command=words[0], args=tuple(words[1:]))
     known = f"Configured are: {', '.join(configured)}." if configured else "None is configured."
     raise ConfigError(
-        f"There is no MCP server {entry!r}. {known} An address or a command is taken as well."
+        f"There is no MCP server {entry!r}. {known} You can also give an address or a command."
     )
 
 

@@ -315,7 +315,7 @@ def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, a
             raise _wrong(f"{given.__name__} has no JSON schema ({error.message})") from error
         return given
     if not isinstance(given, Mapping):
-        raise _wrong(f"is not a dict and no model, but {given!r:.60}")
+        raise _wrong(f"is neither a dict nor a model, but {given!r:.60}")
     schema = _unwrapped(cast("Mapping[str, Any]", given))
     if defect := schema_defect(schema):
         raise _wrong(defect)

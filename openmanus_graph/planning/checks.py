@@ -338,7 +338,7 @@ def read_judgement(reply: AIMessage, done_when: str) -> tuple[str | None, str]:
         kind, wanted = read_check(corrected)
         was, was_wanted = read_check(done_when)
         if kind == "question" or not wanted or (was, kind) == ("command", "file"):
-            return None, f"{reason} But its correction is no such check: `{corrected}`."
+            return None, f"{reason} But its correction is not a valid check: `{corrected}`."
         if (kind, wanted) == (was, was_wanted):
             return None, f"{reason} But it changed nothing."
         return f"{kind}: {wanted}", reason

@@ -184,7 +184,7 @@ def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
 def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tuple[str, list[Step]]:
     """Return title and steps of a call's plan. PlanError, ToolError: it makes no plan."""
     if name in drafting.look_tools:
-        raise PlanError("you can look no further")
+        raise PlanError("you have looked at files often enough")
     if name != PLAN_TOOL:
         raise PlanError(f"there is no tool {name!r} here")
     drafting.toolset.check(name, args)

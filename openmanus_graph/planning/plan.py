@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, cast
 
 from openmanus_graph.runtime.events import Emit, notice
@@ -50,7 +50,7 @@ def make_steps(
         problems.append("it has no steps")
     if len(rows) > MAX_STEPS:
         problems.append(
-            f"it has {len(rows)} steps; at most {MAX_STEPS} are taken: make them larger"
+            f"it has {len(rows)} steps; at most {MAX_STEPS} are allowed: make them larger"
         )
     ids = [str(row.get("id") or f"{prefix}{index}") for index, row in enumerate(rows)]
     used_ids = {step["id"] for step in kept}
@@ -129,23 +129,13 @@ def _step_problems(
                 problems.append(f"step {need} depends on itself")
             elif need not in known:
                 problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
-    if cycle := _cycle(steps):
+    needs = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        cycle = [name for name in needs if name in error.args[1]]
         problems.append(f"steps {', '.join(cycle)} depend on each other in a circle")
     return problems
-
-
-def _cycle(steps: Sequence[Step]) -> list[str]:
-    waiting = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
-    before = 0
-    while before != len(waiting):
-        before = len(waiting)
-        needed = {need for needs in waiting.values() for need in needs}
-        waiting = {
-            name: needs & waiting.keys()
-            for name, needs in waiting.items()
-            if needs & waiting.keys() and name in needed
-        }
-    return list(waiting)
 
 
 def most_at_once(steps: Sequence[Step]) -> int:
@@ -214,17 +204,7 @@ PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
 """In the files that we wrote; a `plan.md` without it is the user's own."""
 _MOST_BYTES = 10 * 1024**2
 """Of a file that may be ours."""
-_BOXES = {"not_started": "[ ]", "in_progress": "[→]", "completed": "[x]", "blocked": "[!]"}
-"""Markdown's checkboxes."""
-
-
-def plan_for_review(plan: Plan) -> str:
-    width = max((len(step["id"]) for step in plan["steps"]), default=0)
-    lines = [f"Plan: {plan['title']}"]
-    for step in plan["steps"]:
-        lines.append(f"  {step['id']:<{width}}  {_one_line(step['text'])}")
-        lines.append(f"  {'':<{width}}  └ {_terms(step)}")
-    return "\n".join(lines)
+_BOXES = {**MARKS, "completed": "[x]"}  # Markdown's checkbox
 
 
 def plan_as_json(plan: Plan) -> str:
@@ -234,10 +214,13 @@ def plan_as_json(plan: Plan) -> str:
 def plan_request(plan: Plan, problem: str) -> dict[str, Any]:
     """Return the interrupt request that asks to approve a plan."""
     again = f"That cannot be done: {problem}. " if problem else ""
-    question = (
-        f"{again}Carry out this plan? Approve, edit its steps, reject, or say what to change."
-        f"\n\n{plan_for_review(plan)}"
-    )
+    choice = "Carry out this plan? Approve, edit its steps, reject, or say what to change."
+    width = max((len(step["id"]) for step in plan["steps"]), default=0)
+    lines = [f"{again}{choice}", "", f"Plan: {plan['title']}"]
+    for step in plan["steps"]:
+        lines.append(f"  {step['id']:<{width}}  {_one_line(step['text'])}")
+        lines.append(f"  {'':<{width}}  └ {_terms(step)}")
+    question = "\n".join(lines)
     allowed = ("approve", "edit", "reject", "respond")
     args = plan_fields(plan, EDITABLE)
     return decision_request("approval", question, _PLAN_TOOL, args, plan["plan_id"], allowed)

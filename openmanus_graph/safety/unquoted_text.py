@@ -156,22 +156,16 @@ _TAGS = re.compile(r"<(untrusted-[0-9a-f]{8,})>\n(.*)\n</\1>", re.DOTALL)
 
 def mark_untrusted(text: str) -> str:
     """Return untrusted text between tags that it does not contain: the same for the same text."""
-    tag = untrusted_tag(text)
-    return f"<{tag}>\n{text}\n</{tag}>"
+    digits, known = _digits(text), text.lower()
+    while digits in known:
+        digits = _digits(text + digits)
+    return f"<untrusted-{digits}>\n{text}\n</untrusted-{digits}>"
 
 
 def without_mark(text: str) -> str:
     """Return the text that `mark_untrusted` marked; others unchanged."""
     marked = _TAGS.fullmatch(text)
     return str(marked[2]) if marked else text
-
-
-def untrusted_tag(text: str) -> str:
-    """Return the name of the tag for a text: a digest that does not occur in the text."""
-    digits, known = _digits(text), text.lower()
-    while digits in known:
-        digits = _digits(text + digits)
-    return f"untrusted-{digits}"
 
 
 def _digits(text: str) -> str:
