@@ -89,7 +89,6 @@ class Declared:
     part: str
     """The entry of the field's table that it sets; empty for the whole field."""
     kind: Any
-    """The type of the value, for pydantic."""
     env: tuple[str, ...]
 
     @property
@@ -188,7 +187,6 @@ class Layer:
     path: Path | None = None
     """The file; None for another source."""
     unknown: list[str] = field(default_factory=list[str])
-    """Unknown keys."""
     problems: list[str] = field(default_factory=list[str])
     """Which values are wrong, and why; never the values, which may be secret."""
 
@@ -268,7 +266,6 @@ def moved_keys() -> Mapping[str, str]:
 
 
 MAX_BYTES = 1 << 20
-"""Of a configuration file."""
 OLD_CONFIG = "config/config.toml"
 """OpenManus's own file. One without a table `[llm]` belongs to another program."""
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)

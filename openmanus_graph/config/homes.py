@@ -30,7 +30,6 @@ from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
 
 HOME = ".openmanus"
-"""The home folder in the working folder."""
 HOME_VARIABLE = "OPENMANUS_HOME"
 ID_FILE = "home-id"
 TRUST_FILE = "trusted.json"
@@ -322,7 +321,6 @@ def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
 
 
 OLD_FILES = (files.OLD_CONFIG, "config/mcp.json")
-"""OpenManus's configuration files, relative to its folder."""
 
 
 @dataclass(frozen=True)

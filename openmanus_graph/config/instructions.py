@@ -146,7 +146,6 @@ class FoundSkill:
     place: str
     """The name of its place for users."""
     skill: Skill | None = None
-    """None if it is not valid."""
     problems: tuple[str, ...] = ()
     """Why it is not used; empty if it is."""
 

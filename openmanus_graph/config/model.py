@@ -278,7 +278,6 @@ def _chat_model(base_url: str, timeout_s: float) -> str | None:
 
 KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
 SERVICE = "openmanus"
-"""Of our entries in the keyring."""
 _TABLE = re.compile(r"^\s*\[", re.MULTILINE)
 
 

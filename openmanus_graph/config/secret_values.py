@@ -37,7 +37,6 @@ _SECRET_TABLES = ("headers", "env")
 _LOOKS_LIKE_KEY = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w+=.~-]{20,}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
 _MAX_DEPTH = 100
-"""Of tables: no setting is that deep."""
 
 
 class SecretValues:

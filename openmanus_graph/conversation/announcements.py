@@ -214,7 +214,6 @@ _COLUMN = re.compile(
     r"(?i)(?!(?:in|with|for|where|sorted|by|as|from|each|both|one|rounded|no|that|which|separated)\b)"
     r"\w+(?:[ -]\w+)?"
 )
-"""One or two words. More words describe the columns."""
 _A_FOLDER = r"(?:sub)?(?:folders?|director(?:y|ies)|ordner|dossiers?|carpetas?)"
 _MAKES_FOLDER = re.compile(
     rf"(?i)(?:\A|[,:]|\b(?:and|then|first|now|please|to|und|bitte|et|y)\b)\s*"

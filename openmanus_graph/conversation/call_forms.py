@@ -90,7 +90,6 @@ class TextCall:
 
 
 Found = tuple[list[TextCall], int]
-"""Calls, and where they end."""
 
 
 def _closing(

@@ -57,7 +57,6 @@ NOT_RESUMED = frozenset({
 })  # fmt: skip
 """State that a resumed run does not take over: counts, and the end of the run before."""
 STEERING_KEY = "openmanus_remark"
-"""Marks a steering message."""
 SUMMARY_KEY = "openmanus_closing"
 """Marks the final summary of a run that a limit ended."""
 FENCE_KEY = "openmanus_fence"
@@ -81,7 +80,6 @@ class RequestedCall:
     name: str
     args: dict[str, Any]
     broken: InvalidToolCall | None = None
-    """The invalid call, if the arguments could not be parsed."""
 
 
 def resumed_state(message: AnyMessage | None) -> dict[str, Any]:
@@ -296,7 +294,6 @@ class ConversationIndex:
     """What is looked up in a conversation again and again."""
 
     run_start: int = -1
-    """Position of the newest user message; -1 without one."""
     message_ids: set[str | None] = field(default_factory=set[str | None])
     call_ids: set[str | None] = field(default_factory=set[str | None])
     calls: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -323,11 +320,9 @@ def conversation_index(messages: Sequence[AnyMessage]) -> ConversationIndex:
 
 M = TypeVar("M", bound=BaseMessage)
 ENVIRONMENT_KEY = "openmanus_environment"
-"""Key of the `Environment` in a user message."""
 ATTACHED = "Files in the workspace: "
 """Begins the last paragraph of a message that came with files."""
 LISTING = "listing"
-"""Name of the fact that lists the workspace's files."""
 
 
 class Environment(TypedDict):

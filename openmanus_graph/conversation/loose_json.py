@@ -14,7 +14,6 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 MAX_DEPTH = 100
-"""Limit of nested lists and objects."""
 MAX_KEY_CHARS = 1000
 UNREADABLE_CHARACTER = "\ufffd"
 TOO_DEEP = f"lists or objects that are nested more than {MAX_DEPTH} levels deep"

@@ -91,7 +91,6 @@ _RUNS = {
     r"|\b(?:python3?|node|np[mx]|bash|sh|ruby|go|cargo|source)\b[^|;&]*{test}",
     "python_execute": r"\b(?:import|from) {test}\b|\b(?:subprocess|runpy|exec|system)\b.*{test}",
 }
-"""How a call runs a test, by tool."""
 _ALL_TESTS = r"\b(?:pytest|unittest|(?:npm|make|go|cargo) (?:run )?test)\b"
 _QUESTION = r"(?:how (?:many|much|often|long|old|far)|which|what|who|where|when)\b"
 _TWO_QUESTIONS = re.compile(
@@ -113,7 +112,6 @@ _COUNTS = re.compile(
     r"|(?:多少|几)[个行次条]"
 )
 _READING = {"read_file", "str_replace_editor"}
-"""Tools that show data unchanged."""
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d+(?![\w/:-]|[.,]\d)")
 _FEW_LINES = 4
 """So many lines can be compared by reading."""

@@ -68,7 +68,6 @@ def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) 
 class ReplyReading:
     kind: ReplyKind
     structured: Any = None
-    """The validated object, if the answer must be one."""
     answer: str = ""
     """The answer, if it is only a part of the reply's text."""
     asked: int = 0
@@ -76,9 +75,7 @@ class ReplyReading:
     what: str = ""
     """The figures or files that it is about."""
     gives_up: bool = False
-    """Whether the answer says that the work is not done."""
     claims: Claims = field(default_factory=no_claims)
-    """How many claims of an answer were found."""
 
     @property
     def failed(self) -> bool:

@@ -54,7 +54,6 @@ class Drafting:
     """What a plan is made from."""
 
     state: PlanningState
-    """The task, and the current plan if there is one."""
     messages: Sequence[AnyMessage]
     """The conversation about the plan so far."""
     executors: ExecutorSet
@@ -203,7 +202,6 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
 RESULT_CHARS = 6000
 """Limit of a step's result in the requests of other steps and of the summary."""
 RESULTS_CHARS = 60_000
-"""Limit of all results in one such request."""
 STEPS_AROUND = 12
 """Steps before and after one that its request shows of a long plan, and so many ancestors."""
 LINE_CHARS = 200
@@ -300,7 +298,6 @@ SHOWN_RESULT_CHARS, EVIDENCE_CHARS = 2000, 8000
 """Limits of one tool's result, and of all results that are kept (the newest)."""
 PERSON_CHARS = 3000
 FILES_CHARS = 12_000
-"""For the heads of all files."""
 _ARGS_CHARS = 300
 _MOST_FILES = 12
 _MOST_NAMES = 500

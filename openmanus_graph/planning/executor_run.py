@@ -89,7 +89,6 @@ _FILE_NAME = re.compile(r"(?<![\w./+@%-])[\w./+@%-]*\w")
 _QUOTED_NAME = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
 _MAX_NAME_CHARS = 200
 _MAX_FILE_NAMES = 500
-"""Limit of the names read from one reply's calls."""
 _SizeAndTime = tuple[int, int]
 _OUR_STATUSES = ("finished", "failed", "stopped", "cancelled")
 
@@ -102,7 +101,6 @@ class StepLimits:
     max_steps: int
     """Model calls."""
     max_steps_of_all: bool
-    """Whether `max_steps` is the whole plan's limit."""
 
     def of_all(self, reason: str | None) -> LimitReason | None:
         """Return the limit of the whole plan that a stop reason means, None if it is the step's."""
@@ -117,7 +115,6 @@ class StepLimits:
 class StepOutcome:
     kind: Outcome
     text: str
-    """Its answer, or why there is none."""
     usage: Usage
     steps: int = 0
     """Model calls as an agent."""

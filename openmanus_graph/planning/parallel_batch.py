@@ -31,12 +31,8 @@ class ParallelBatch:
     """The plan's current state, and which worker does which step. For one event loop.
 
     Each node of a worker reports what the node before it has saved, so that a crash between the two
-    loses nothing.
-
-    Args:
-        state: Of the plan; its `reports` are what the workers have done so far.
-        max_workers: How many workers may run at once; a resumed run may have fewer.
-        left: Workers whose runs were over before.
+    loses nothing. The `reports` of the plan's state are what the workers have done so far. The runs
+    of workers that `left` were over before.
     """
 
     def __init__(
@@ -69,7 +65,6 @@ class ParallelBatch:
             for step_run in flow.step_runs_of(self._state)
             if flow.is_under_way(step_run)
         }
-        """The step of each worker that has one."""
 
     @property
     def state(self) -> PlanningState:

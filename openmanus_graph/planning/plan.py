@@ -203,7 +203,6 @@ PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
 PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
 """In the files that we wrote; a `plan.md` without it is the user's own."""
 _MOST_BYTES = 10 * 1024**2
-"""Of a file that may be ours."""
 _BOXES = {**MARKS, "completed": "[x]"}  # Markdown's checkbox
 
 

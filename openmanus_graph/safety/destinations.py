@@ -152,7 +152,6 @@ _HEADERS = word_set("to cc bcc recipient recipients sendto send_to")
 _PAIR = re.compile(
     r"\s*(?:-{0,2}(?P<name>[\w-]{1,40})\s*[:=]\s*(?P<value>\S[^\n]*)|<(?P<tag>[\w-]{1,40})>(?P<in>[^<]*)</(?P=tag)>)\s*"
 )
-"""A text that is only a name and its value."""
 _MOST_PAIR_CHARS, _MOST_NAME_CHARS, _PAIR_ITEMS = 1000, 40, 2
 _PAIRS = (
     (
@@ -186,7 +185,6 @@ class Destination(NamedTuple):
     argument: str
     value: str
     is_site: bool
-    """Whether a name says that it is a place on the net."""
 
 
 def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iterator[Destination]:
@@ -286,7 +284,6 @@ def _items(items: Sequence[Any], way: tuple[str, ...]) -> Iterator[tuple[Any, tu
 
 
 UNREAD = "unread:"
-"""Prefix of the token of a part that does not parse."""
 _MOST_CHARS = 2000
 """Longer destinations are not parsed, because some patterns are slow on long texts."""
 _SEPARATORS = re.compile(r"[,;]")

@@ -66,7 +66,6 @@ LEFT_OUT = (
     "it was left out: private data was read before, and nobody named its site. Which pages are "
     "read can spell the data out"
 )
-"""Why a page was not read, as the end of a sentence."""
 
 
 def excess_addresses(

@@ -32,7 +32,6 @@ from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import FILE, Traits
 
 MAX_SCRIPT_BYTES = 64_000
-"""Of a script's text that is read."""
 _WILD = frozenset("*?[")
 
 

@@ -91,13 +91,10 @@ class JudgedReply:
     """The newest reply of a conversation, and what its calls are judged by."""
 
     messages: Sequence[AnyMessage]
-    """The conversation, including the reply."""
     traits: Mapping[str, Traits]
     """The traits of each tool, with `sends_to` filled in."""
     untrusted_prompt: bool = False
-    """Whether the prompt holds untrusted text."""
     network: bool = False
-    """Whether the sandbox has network access."""
     approved: Collection[str] = ()
     """What the person approved for the rest of the thread, by `approval_key`."""
 
@@ -142,7 +139,6 @@ class _Provenance:
     wanted: Set[str]
     """The addresses, in canonical form."""
     tainted: bool = False
-    """Whether untrusted content, or a file, was read."""
     _program_ran: bool = False
     """Whether a program ran after that: the model may have composed its output and files."""
     seen: set[str] = field(default_factory=set[str])
@@ -150,7 +146,6 @@ class _Provenance:
     _written: list[AIMessage] = field(default_factory=list[AIMessage])
     """The model's replies after that."""
     _entered: list[str] = field(default_factory=list[str])
-    """What they entered into pages."""
     _given: list[str] = field(default_factory=list[str])
     """What they gave to other tools."""
     _calls: Calls = field(default_factory=Calls)

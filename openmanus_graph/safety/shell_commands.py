@@ -34,7 +34,6 @@ from openmanus_graph.state.addresses import is_loopback, literal_ip, normal_host
 _CR = "\ue00d"
 """Replaces carriage returns, which are spaces for the parser and letters for bash."""
 _MAX_DEPTH = 8
-"""Limit of nested texts (`bash -c "bash -c ..."`)."""
 
 
 class Command(NamedTuple):
@@ -62,11 +61,9 @@ class ShellText:
     hidden: bool = False
     """Whether it runs unknown commands: one named by a variable, a pipe into a shell."""
     programs: list[str] = field(default_factory=list[str])
-    """Names of programs that it may start with unknown arguments."""
     paths: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Programs that are named by a path, and their arguments. The path may be a link."""
     scripts: list[str] = field(default_factory=list[str])
-    """Paths of files that it runs as scripts."""
     beginnings: list[str] = field(default_factory=list[str])
     """The known start of commands with words from variables, substitutions, wildcards."""
 

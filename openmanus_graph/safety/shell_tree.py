@@ -93,7 +93,6 @@ class Runs:
     spelled_out: int = 0
     """Words that an allowing rule must name."""
     hidden: bool = False
-    """Whether it runs unknown commands."""
     runs_input: bool = False
     """Whether it is a shell that reads commands from its input or a file."""
     script: str = ""
@@ -101,13 +100,10 @@ class Runs:
     language: str = ""
     """Language of an interpreter, which may also read code from its input or a file."""
     code: str = ""
-    """Inline code that starts programs."""
     programs: list[str] = field(default_factory=list[str])
     """Names of programs that it may start, or rename, with unknown arguments."""
     also: list[str] = field(default_factory=list[str])
-    """Another form of the command: without options before what it does."""
     written: list[str] = field(default_factory=list[str])
-    """Text that it writes."""
     made: set[str] = field(default_factory=set[str])
     """Names of files that it may write with unknown content."""
 
@@ -230,7 +226,6 @@ class ShellTree:
         self.simple = True
         """Whether it holds only literal commands: see `ShellText`."""
         self.unclear: list[str] = []
-        """Parts that are not parsed."""
         self.runs = Runs()
         """What its assignments and expansions run, its here-documents and here-strings, and the
         files that other programs than `echo` and the like write."""

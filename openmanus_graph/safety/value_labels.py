@@ -43,17 +43,13 @@ class ValueLabels:
     read_untrusted: bool = False
     """Whether untrusted content other than names of files was read."""
     read_names: bool = False
-    """Whether names of files were read."""
     said: list[Tokens] = field(default_factory=list[Tokens])
-    """The person's words, as tokens."""
     texts_said: list[str] = field(default_factory=list[str])
-    """The person's words as written."""
     places: Places = field(default_factory=Places)
     """For each token in `said`, the texts and positions where it occurs."""
     names: SaidNames = field(default_factory=SaidNames)
     """Which numbers and small words the person used as names."""
     domains: set[Domain] = field(default_factory=set[Domain])
-    """Domains that the person named."""
     trusted: set[Tokens] = field(default_factory=set[Tokens])
     """Whole fields that trusted tools returned."""
     plain: set[Tokens] = field(default_factory=set[Tokens])
@@ -63,7 +59,6 @@ class ValueLabels:
     reached: set[Tokens] = field(default_factory=set[Tokens])
     """Destinations of calls that ran. They were verified or approved."""
     site: str = ""
-    """Site of the page that the browser showed last."""
     opened: set[Domain] = field(default_factory=set[Domain])
     """Domains that were opened before untrusted content was read."""
     read_private: bool = False
