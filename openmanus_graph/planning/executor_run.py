@@ -142,16 +142,11 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
 
 def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) -> StepOutcome:
     """Return an outcome with the usage in the executor's state."""
-    messages = messages_in(values)
-    counted: Usage | None = values.get("usage") if "run_message" in values else None
-    return StepOutcome(
-        kind=kind,
-        text=text,
-        usage=counted or _reported_usage(messages[asked:]),
-        steps=_number(values, "step_count"),
-        elapsed_s=_number(values, "elapsed_s"),
-        messages=messages,
-    )
+    messages, own = messages_in(values), values if "run_message" in values else {}
+    usage: Usage = own.get("usage") or _reported_usage(messages[asked:])
+    numbers = {name: one for name, one in own.items() if isinstance(one, int | float)}
+    steps, elapsed_s = numbers.get("step_count", 0), numbers.get("elapsed_s", 0)
+    return StepOutcome(kind, text, usage, cast("int", steps), elapsed_s, messages)
 
 
 def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
@@ -168,19 +163,16 @@ def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:
 def _failure_text(status: Any, reason: Any, text: str, limits: StepLimits) -> str:
     last_text = text.rpartition("\n\n")[0]  # without the sentence that the agent's limit added
     said = f" It said last: {last_text}" if last_text else ""
-    match reason if status else "":
-        case "":
-            return "It ended without an answer."
-        case "terminate":
-            return text or "Its agent gave it up."
-        case "max_steps":
-            return f"It was not done after {limits.max_steps} model calls.{said}".rstrip()
-        case "timeout":
-            return f"It was not done after {limits.seconds:g} s.{said}".rstrip()
-        case "stuck":
-            return f"Its last steps repeated themselves without any result.{said}".rstrip()
-        case _:
-            return text or "It failed."
+    if not status or reason == "":
+        return "It ended without an answer."
+    reasons = {
+        "max_steps": f"It was not done after {limits.max_steps} model calls.",
+        "timeout": f"It was not done after {limits.seconds:g} s.",
+        "stuck": "Its last steps repeated themselves without any result.",
+    }
+    if (why := reasons.get(str(reason))) is not None:
+        return f"{why}{said}".rstrip()
+    return text or ("Its agent gave it up." if reason == "terminate" else "It failed.")
 
 
 def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
@@ -192,11 +184,6 @@ def _reported_usage(messages: Sequence[AnyMessage]) -> Usage:
             usage["output_tokens"] += used["output_tokens"]
             usage["model_calls"] += 1
     return usage
-
-
-def _number(values: Mapping[str, Any], name: str) -> Any:
-    value = values.get(name)
-    return value if isinstance(value, int | float) and "run_message" in values else 0
 
 
 class WrittenFiles:
@@ -313,30 +300,29 @@ class ExecutorRun:
         """Run the executor to its end, or to its time limit."""
         # Our own graphs end themselves at their limit.
         clock = asyncio.timeout(self._limits.seconds + (GRACE_S if self._ours else 0))
-        asked = len(self._messages)
+        asked, kind, why = len(self._messages), cast("Outcome", "failed"), ""
         try:
             async with clock:
                 await self._stream()
             return read_outcome(self._values, self._limits, asked)
         except ParentCommand as error:
-            goal = cast("Any", error.args[0]).goto or "nobody"
+            goal = cast("Any", error.args[0]).goto or "no node"
             why = f"It handed over to {goal}, which does not run here."
-            return outcome_at(self._values, "failed", why, asked)
         except (GraphBubbleUp, ConfigError):
             raise  # a question to the user, a drain, or settings that only the user can correct
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return outcome_at(self._values, "failed", "It cancelled itself.", asked)
+            why = "It cancelled itself."
         except Exception as error:  # noqa: BLE001  # a step that raises fails alone, not the plan
             if not clock.expired():
                 why = f"{type(error).__name__}: {error}"
-                return outcome_at(self._values, "failed", why, asked)
-            if limit := self._limits.of_all("timeout"):
-                return outcome_at(self._values, limit, "", asked)
-            why = f"It did not end within {self._limits.seconds:g} s."
-            return outcome_at(self._values, "failed", why, asked)
+            elif limit := self._limits.of_all("timeout"):
+                kind = limit
+            else:
+                why = f"It did not end within {self._limits.seconds:g} s."
+        return outcome_at(self._values, kind, why, asked)
 
     async def _stream(self) -> None:
         states = self._executor.astream(
