@@ -142,7 +142,8 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
 
 def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) -> StepOutcome:
     """Return an outcome with the usage in the executor's state."""
-    messages, own = messages_in(values), values if "run_message" in values else {}
+    messages = messages_in(values)
+    own: Mapping[str, Any] = values if "run_message" in values else {}
     usage: Usage = own.get("usage") or _reported_usage(messages[asked:])
     numbers = {name: one for name, one in own.items() if isinstance(one, int | float)}
     steps, elapsed_s = numbers.get("step_count", 0), numbers.get("elapsed_s", 0)
