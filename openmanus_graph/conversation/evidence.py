@@ -296,9 +296,8 @@ def judged_claims(
     about = names_things(task) or any(
         call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
     )
-    shows = any(
-        _shows_content(one) and history.STEP_KEY not in one.additional_kwargs for one in messages
-    )
+    outside = (one for one in messages if history.STEP_KEY not in one.additional_kwargs)
+    shows = any(map(_shows_content, outside))
     if not files.given and not shows and not (made and about):
         return 0, []
     before = len(messages) - len(history.run_messages(messages))

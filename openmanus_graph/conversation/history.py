@@ -214,9 +214,7 @@ def is_cut_text(reply: AIMessage) -> bool:
 
 def calls_in_order(reply: AIMessage) -> list[RequestedCall]:
     """Return all calls of a reply, including invalid ones, in the model's order."""
-    calls = [
-        RequestedCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls
-    ]
+    calls = [RequestedCall(one["id"] or "", one["name"], one["args"]) for one in reply.tool_calls]
     places: Sequence[int] = reply.additional_kwargs.get(_INVALID_CALLS_KEY, ())
     for number, call in enumerate(reply.invalid_tool_calls):
         place = places[number] if number < len(places) else len(calls)
@@ -364,9 +362,8 @@ def with_environment(
     if not new and ENVIRONMENT_KEY in user.additional_kwargs:
         return None
     own = environment_of([user])
-    reported = Environment(
-        facts={**own["facts"], **new}, heads=list(heads) if LISTING in new else own["heads"]
-    )
+    shown = list(heads) if LISTING in new else own["heads"]
+    reported = Environment(facts={**own["facts"], **new}, heads=shown)
     extra = {**user.additional_kwargs, ENVIRONMENT_KEY: reported}
     changed = user.model_copy(update={"additional_kwargs": extra})
     return [changed if one is user else one for one in messages]

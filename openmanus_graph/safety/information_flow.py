@@ -87,9 +87,8 @@ def excess_addresses(
         site = _site_before(one, made, traits[one["name"]], labels.site) or _UNKNOWN_PAGE
         return labels.unnamed(addresses_of(traits[one["name"]], one["args"], site))
 
-    before = [
-        url for one in takewhile(lambda one: one["id"] != call["id"], made) for url in opened(one)
-    ]
+    earlier = takewhile(lambda one: one["id"] != call["id"], made)
+    before = [url for one in earlier for url in opened(one)]
     if shared is None or reply.message is None:
         return labels.openings.excess(opened(call), before)
     shared.raise_limits(reply.messages)
@@ -318,9 +317,8 @@ class _Judgement:
             tokens_of(value), receives, kinds
         ):
             return True
-        return all(
-            self._is_verified_part(part, is_site, receives, kinds) for part in parts_of(value)
-        )
+        parts = parts_of(value)
+        return all(self._is_verified_part(part, is_site, receives, kinds) for part in parts)
 
     def _is_written(self, value: str) -> bool:
         """Return True if the person wrote a Chinese name, or a phone number in any notation."""

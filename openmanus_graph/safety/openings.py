@@ -128,9 +128,8 @@ class SharedOpenings:
         """
         place = str(reply.id)
         with self._lock:
-            others = [
-                one for at, calls in self._claims.items() if at != place for one in calls.values()
-            ]
+            replies = (calls for at, calls in self._claims.items() if at != place)
+            others = [one for calls in replies for one in calls.values()]
             now = own.combined_with(Openings(sum(others, self._before.copy()), self._allowed))
             excess = now.excess(urls, earlier)
             wanted = now.wanted(urls)

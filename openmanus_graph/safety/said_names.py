@@ -255,9 +255,8 @@ class SaidNames:
 def kinds_in(name: str) -> frozenset[str]:
     """Return the kinds of things that a name, or a sentence, mentions."""
     words = (one.lower() for one in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
-    return frozenset(
-        kind for one in words for kind in (one, one.removesuffix("s")) if kind in _KINDS
-    )
+    forms = (form for one in words for form in (one, one.removesuffix("s")))
+    return _KINDS.intersection(forms)
 
 
 _OPEN = "open"

@@ -333,9 +333,8 @@ def hosts_named(text: str, shell: ShellText) -> Iterator[str]:
         if _connects(program, words):
             yield from _operands(program, words[1:])
         elif program.startswith("$"):  # any program: names of files are left out
-            yield from (
-                host for word in words[1:] for host in _hosts(word) if not is_file_name(host)
-            )
+            hosts = (host for word in words[1:] for host in _hosts(word))
+            yield from (host for host in hosts if not is_file_name(host))
 
 
 def _commands(shell: ShellText) -> Iterator[Sequence[str]]:

@@ -155,9 +155,8 @@ class ValueLabels:
             self.openings.note(urls, ran=result.status != "error")
         self.openings.results.append(result)
         # Notes are private even if only the person wrote them.
-        self.read_private |= (
-            bool(declared and declared.outlasts_thread) and result.status != "error"
-        )
+        outlasts = declared is not None and declared.outlasts_thread
+        self.read_private |= outlasts and result.status != "error"
         if "trusted_text" in artifact:
             return
         if "listing" in artifact:
@@ -191,9 +190,8 @@ class ValueLabels:
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went, because that was verified or approved."""
-        test = destinations.destination_test(
-            declared, external=declared.effect_of(args) == "external"
-        )
+        is_external = declared.effect_of(args) == "external"
+        test = destinations.destination_test(declared, external=is_external)
         for one in destinations.destinations(args, test) if declared.addresses is None else ():
             self.reached.update(part.tokens for part in destinations.parts_of(one.value))
             if not destinations.holds_address(one.value):

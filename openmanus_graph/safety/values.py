@@ -147,9 +147,7 @@ def addresses_in(text: str) -> Iterator[str]:
     percent signs, HTML entities and JSON escapes, even doubled. What programs read in different
     ways is found as a whole: `"a"@b.example`.
     """
-    found = dict.fromkeys(
-        address for variant in spellings(text) for address in _addresses_in(variant)
-    )
+    found = dict.fromkeys(one for variant in spellings(text) for one in _addresses_in(variant))
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
