@@ -314,7 +314,7 @@ async def test_a_single_graph_or_a_list_are_executors_as_well() -> None:
         assert ran.values["status"] == "finished"
     with pytest.raises(ConfigError, match="executor"):
         build_planning_graph(executors={})
-    with pytest.raises(ConfigError, match="no compiled graph"):
+    with pytest.raises(ConfigError, match="not a compiled graph"):
         build_planning_graph(executors={"x": "manus"})  # type: ignore[dict-item]
 
 
