@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
 
 from docs.declared_texts import default_text, texts_of
-from openmanus_graph.config.declared import (
+from openmanus_graph.config.files import (
     Declared,
     bare_type,
     declared,

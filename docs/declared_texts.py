@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import Any, cast
 
-from openmanus_graph.config.declared import DeclaredField
+from openmanus_graph.config.files import DeclaredField
 
 
 def texts_of(kind: type[Any]) -> Mapping[str, str]:

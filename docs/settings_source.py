@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import SecretStr
 
 from docs.declared_texts import default_text, source_of, texts_of
-from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields
+from openmanus_graph.config.files import DeclaredField, bare_type, declared_fields
 
 PACKAGE = Path(__file__).parent.parent / "openmanus_graph"
 CONTEXT = PACKAGE / "state" / "context.py"

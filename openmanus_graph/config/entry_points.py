@@ -31,11 +31,7 @@ def installed(kind: str) -> EntryPoints:
 
 
 def load(point: EntryPoint, what: str) -> Any:  # whatever the package brings
-    """Import what an entry point names.
-
-    Raises:
-        ConfigError: It cannot be imported. The message calls it `what`.
-    """
+    """Import what an entry point names. A ConfigError, if it cannot, calls it `what`."""
     try:
         return point.load()
     except (ImportError, AttributeError) as error:

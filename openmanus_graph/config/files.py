@@ -1,4 +1,7 @@
-"""Reads configuration files with clear errors, and replaces them safely."""
+"""Every key of the configuration, by the declarations of settings, and the files that set them.
+
+Files are read with clear errors, and replaced safely.
+"""
 
 import errno
 import json
@@ -6,19 +9,263 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from openmanus_graph.config.declared import Layer, declared
+from pydantic import TypeAdapter, ValidationError
+
+from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, read_beneath
-from openmanus_graph.state.model_settings import LlmKeys
+from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
+from openmanus_graph.state.setting_declaration import ALWAYS, Setting
+from openmanus_graph.state.settings import RunKeys, Settings
+
+TABLE: tuple[tuple[type[Any], str], ...] = (
+    (ModelKeys, ""),
+    (Settings, ""),
+    (LlmKeys, "llm"),
+    (LlmKeys, "llm.vision"),
+    (ModelUseKeys, "llm"),
+    (RoleKeys, "llm.roles"),
+    (RunKeys, ""),
+)
+"""The classes that declare settings, and the table of each in a file."""
+
+LEFT_OUT = {
+    "sandbox.use_sandbox": "Python and shell always run in a sandbox; [sandbox] mode chooses which",
+    "sandbox.work_dir": "the workspace is the folder; --workspace or workspace names another",
+    "sandbox.cpu_limit": "there is no such limit; memory_mb, processes, disk_mb and timeout_s hold",
+    "daytona": "there is no such sandbox; remove the section and its key. Python and shell run "
+    'in a sandbox of this machine, or on another one with [sandbox] mode = "ssh"',
+    "mcp.server_reference": "`openmanus mcp-server` is the server; --mcp-server starts any other",
+    "search.bing_api_key": "Bing's search interface was shut down in 2025; remove the key",
+    "runflow": "`openmanus plan` always has the data_analysis agent",
+}
+"""Keys and sections of OpenManus that are ignored here, and what to use instead."""
+
+
+@dataclass(frozen=True)
+class DeclaredField:
+    owner: type[Any]
+    table: str
+    """The table in a file, which is also the section of `Settings`; empty at the top level."""
+    field: "Field[Any]"
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+    @property
+    def written(self) -> Any:
+        return self.field.type if self.setting.written is None else self.setting.written
+
+    @property
+    def context(self) -> str | None:
+        """The field of `Context` that sets it alone; None if there is none."""
+        if self.setting.context or self.setting.context is None:
+            return self.setting.context
+        return None if self.table else self.name
+
+    @property
+    def option(self) -> str:
+        """The field of `RunOptions` that sets it; empty if there is none."""
+        return self.setting.option.lstrip("-").replace("-", "_")
+
+    def key(self, name: str) -> str:
+        return f"{self.table}.{name}" if self.table else name
+
+
+@dataclass(frozen=True)
+class Declared:
+    name: str
+    """The dotted name: `sandbox.network`."""
+    of: DeclaredField
+    part: str
+    """The entry of the field's table that it sets; empty for the whole field."""
+    kind: Any
+    env: tuple[str, ...]
+
+    @property
+    def setting(self) -> Setting:
+        return self.of.setting
+
+
+@cache
+def declared_fields() -> tuple[DeclaredField, ...]:
+    """Return all fields that users can set, in order. ConfigError if a package's cannot load."""
+    found = [one for kind, table in TABLE for one in _fields_of(kind, table)]
+    for table, kind in package_tables().items():
+        for one in _fields_of(kind, table):
+            # Only files and the environment set it, and a folder's file not before it is trusted.
+            trust = one.setting.trust or ALWAYS
+            setting = replace(one.setting, context=None, option="", trust=trust)
+            found.append(replace(one, setting=setting))
+    return tuple(found)
+
+
+@cache
+def package_tables() -> Mapping[str, type[Any]]:
+    """Return the tables that installed packages add, by name. ConfigError as `declared_fields`."""
+    ours = {each.name for each in fields(Settings)} | {table for _, table in TABLE}
+    added = (point for point in installed("settings") if point.name not in ours)
+    return {point.name: load(point, "table of settings") for point in added}
+
+
+@cache
+def declared() -> Mapping[str, Declared]:
+    """Return all keys by name, in the order of their declaration."""
+    return {key.name: key for one in declared_fields() for key in _keys_of(one)}
+
+
+@cache
+def sections() -> Mapping[str, Any]:
+    """Return the tables that are records of their own, ours and packages', by name: the class."""
+    names = {each.name for each in fields(Settings)} | package_tables().keys()
+    return {one.table: one.owner for one in declared_fields() if one.table in names}
+
+
+def _fields_of(kind: type[Any], table: str) -> Iterator[DeclaredField]:
+    for each in fields(kind):
+        found = (one for one in getattr(each.type, "__metadata__", ()) if isinstance(one, Setting))
+        setting = next(found, None)
+        if setting is not None:
+            yield DeclaredField(kind, table, each, setting)
+        elif is_dataclass(each.type):
+            yield from _fields_of(cast("type[Any]", each.type), each.name)
+
+
+def _keys_of(one: DeclaredField) -> Iterator[Declared]:
+    if one.setting.key is not None:
+        name = one.key(one.setting.key or one.name)
+        yield Declared(name, one, "", one.written, one.setting.env)
+    for other in one.setting.alternative_keys:
+        if other.part:
+            entry = get_args(bare_type(one.written))[1]
+            yield Declared(one.key(other.key), one, other.part, entry, other.env)
+
+
+def bare_type(kind: Any) -> Any:
+    return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
+
+
+@cache
+def _by_key() -> Mapping[str, Declared]:
+    """Return the keys, under their alternative names too."""
+    others = {
+        key.of.key(other.key): key
+        for key in declared().values()
+        if not key.part
+        for other in key.setting.alternative_keys
+        if not other.part
+    }
+    return {**declared(), **others}
+
+
+@cache
+def _tables() -> frozenset[str]:
+    parts = (name.split(".")[:-1] for name in (*_by_key(), *LEFT_OUT))
+    return frozenset(".".join(words[: end + 1]) for words in parts for end in range(len(words)))
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(declared()[name].kind)
+
+
+@dataclass
+class Layer:
+    """The settings of one source: a file, the environment, or a run's `Context`."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By the names of `declared`, validated."""
+    path: Path | None = None
+    """The file; None for another source."""
+    unknown: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
+    """Which values are wrong, and why; never the values, which may be secret."""
+
+    @property
+    def llm(self) -> LlmKeys | None:
+        """The keys of `[llm]`; None if there are none."""
+        return self._llm_keys("llm")
+
+    @property
+    def vision(self) -> LlmKeys | None:
+        """The keys of `[llm.vision]`, with those of `[llm]` as defaults."""
+        return self._llm_keys("llm.vision")
+
+    def _llm_keys(self, table: str) -> LlmKeys | None:
+        named = {each.name: f"{table}.{each.name}" for each in fields(LlmKeys)}
+        given = {key: self.values[name] for key, name in named.items() if name in self.values}
+        return LlmKeys(**given) if given else None
+
+    def add(self, key: Declared, value: Any, written: str) -> None:
+        """Validate and add one value; None, and empty text for an optional key, count as unset."""
+        if value is None or (value == "" and type(None) in get_args(bare_type(key.kind))):
+            return
+        try:
+            checked = _adapter(key.name).validate_python(value)
+        except ValidationError as error:
+            for item in error.errors(include_url=False, include_input=False):
+                said = item.get("ctx", {}).get("error") or item["msg"]  # a validator's own message
+                self.problems.append(f"{'.'.join((written, *map(str, item['loc'])))}: {said}")
+            return
+        if written == key.name:
+            self.values[key.name] = checked
+        else:
+            self.values.setdefault(key.name, checked)
+        self.unknown += _unknown_keys(checked, value, written)
+
+    def read(self, table: Mapping[str, Any], prefix: str = "") -> None:
+        """Validate and add everything in a table; `prefix` is its dotted path with a last dot."""
+        for key, value in table.items():
+            path = f"{prefix}{key}"
+            if path in LEFT_OUT:
+                # Keys of paid services are named, because they have no effect here.
+                if value and path in ("daytona", "search.bing_api_key"):
+                    self.unknown.append(f"[{path}]" if isinstance(value, dict) else path)
+            elif path in _tables() and isinstance(value, dict):
+                self.read(cast("dict[str, Any]", value), f"{path}.")
+            elif path in _by_key():
+                self.add(_by_key()[path], value, path)
+            elif path in _tables():
+                self.problems.append(f"{path}: Input should be a table, [{path}]")
+            else:
+                self.unknown.append(path)
+
+
+def _unknown_keys(checked: Any, raw: Any, prefix: str) -> Iterator[str]:
+    """Yield the keys of a table that the type made from it does not have."""
+    if is_dataclass(checked) and isinstance(raw, dict):
+        names = {each.name for each in fields(checked)} - {"name"}  # that of a server is not a key
+        known = names | set(getattr(checked, "other_keys", ()))
+        yield from (f"{prefix}.{key}" for key in cast("dict[str, Any]", raw) if key not in known)
+    elif isinstance(checked, dict) and isinstance(raw, dict):
+        for key, value in cast("dict[str, Any]", checked).items():
+            yield from _unknown_keys(value, cast("dict[str, Any]", raw)[key], f"{prefix}.{key}")
+
+
+def moved_keys() -> Mapping[str, str]:
+    """Return OpenManus's keys that are used here, with their names in `openmanus.toml`."""
+    found: dict[str, str] = {}
+    for key in declared().values():
+        if not key.part and key.of.table != "llm.vision":
+            found[key.name] = key.setting.moved
+            others = key.setting.alternative_keys
+            found |= {key.of.key(other.key): other.moved for other in others}
+    found["llm.vision"] = (
+        "used where the main model cannot see; in openmanus.toml also vision_model"
+    )
+    return {name: words for name, words in found.items() if words}
+
 
 MAX_BYTES = 1 << 20
-"""Of a configuration file."""
 OLD_CONFIG = "config/config.toml"
 """OpenManus's own file. One without a table `[llm]` belongs to another program."""
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
@@ -32,11 +279,8 @@ def config_home() -> Path:
 def read_text(path: Path, within: Path | None) -> str | None:
     """Return a file's text; None if there is none. Blocks.
 
-    Args:
-        within: The folder that the file must be in, even if it is a link; None: it is the user's.
-
-    Raises:
-        ConfigError: It is not a file, too large, no text, or leads out of its folder.
+    `within` is the folder that the file must be in, even if it is a link; None if the file is the
+    user's own. Raises ConfigError if it is not a file, too large, not text, or not in its folder.
     """
     root = Path("/") if within is None else within.resolve()
     inside = path.absolute() if within is None else path.relative_to(within)
@@ -67,11 +311,8 @@ def is_untrusted(folder: Path) -> bool:
 def read_layer(path: Path, within: Path | None) -> Layer | None:
     """Read a TOML file, or an `mcp.json`; `within` is that of `read_text`.
 
-    Returns:
-        None if there is no such file, or if a `config/config.toml` is another program's.
-
-    Raises:
-        ConfigError: Names the file and the line, or the key.
+    Returns None if there is no such file, or if a `config/config.toml` is another program's. A
+    ConfigError names the file and the line, or the key.
     """
     text = read_text(path, within)
     if text is None or (path.match(OLD_CONFIG) and not _LLM_TABLE.search(text)):
@@ -134,9 +375,8 @@ def read_object(path: Path) -> dict[str, Any]:
 def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
     """Let the block change a JSON file's object, one process at a time. Blocks.
 
-    Raises:
-        ConfigError: The file is damaged, so that its other entries would be lost, or it cannot be
-            read or written.
+    Raises ConfigError if the file is damaged, because its other entries would be lost, or cannot be
+    read or written.
     """
     from filelock import FileLock  # only here: every run reads these files, few change them
 
@@ -157,11 +397,7 @@ def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
 
 
 def write_file(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once; no other user can read it before its mode is set. Blocks.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Replace a file at once; others cannot read it before its mode is set. Blocks."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,5 +424,5 @@ def _read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):
-        raise ValueError("it holds no JSON object")  # as json's own errors
+        raise ValueError("it is not a JSON object")  # as json's own errors
     return cast("dict[str, Any]", known)

@@ -15,20 +15,21 @@ import pwd
 import secrets
 import shlex
 import stat
-from dataclasses import MISSING, fields, is_dataclass, replace
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import Layer, declared
-from openmanus_graph.config.files import changed_object, config_home, read_object
+from openmanus_graph.config import files
+from openmanus_graph.config.files import LEFT_OUT, Layer, declared, moved_keys
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.setting_declaration import ALWAYS
 from openmanus_graph.state.settings import ProxySettings
 
 HOME = ".openmanus"
-"""The home folder in the working folder."""
 HOME_VARIABLE = "OPENMANUS_HOME"
 ID_FILE = "home-id"
 TRUST_FILE = "trusted.json"
@@ -62,11 +63,7 @@ def home_place() -> Path:
 
 
 def openmanus_home() -> Path:
-    """Return the home folder, `OPENMANUS_HOME` or `./.openmanus`; it may not exist yet. Blocks.
-
-    Raises:
-        ConfigError: There is one that is not known to be the user's own.
-    """
+    """Return the home folder, which may not exist. ConfigError if it is not the user's. Blocks."""
     place = home_place()
     if os.environ.get(HOME_VARIABLE) or place in _checked:
         return place.resolve()
@@ -82,13 +79,10 @@ def openmanus_home() -> Path:
 
 
 def is_own(place: Path) -> bool:
-    """Return True if a folder is the user's own: its id is registered, or it is `OPENMANUS_HOME`.
-
-    Blocks.
-    """
+    """Return True if a folder has a registered id, or is `OPENMANUS_HOME`. Blocks."""
     if os.environ.get(HOME_VARIABLE) and place.resolve() == home_place():
         return True
-    known: object = read_object(_registry()).get(str(place))
+    known: object = files.read_object(_registry()).get(str(place))
     found = _read_id(place)
     return bool(found) and known == {"id": found, "folder": str(place.resolve())}
 
@@ -116,11 +110,7 @@ def untrusted_home() -> Path | None:
 
 
 def trust_home(place: Path) -> None:
-    """Register a home folder as the user's own, with a new id. Blocks.
-
-    Raises:
-        ConfigError: It is not a folder, or it or the registration cannot be written.
-    """
+    """Register a home folder as the user's own, with a new id. Blocks. ConfigError if it cannot."""
     if not place.is_dir():
         raise ConfigError(f"{place} is not a folder. Move it away.")
     try:
@@ -146,8 +136,12 @@ def home_warnings(place: Path) -> tuple[str, ...]:
     if os.environ.get(HOME_VARIABLE):
         return ()
     why = _unregistered.get(place)
-    if why is None and is_new(place) and not _can_register():
-        why = f"{_registry()} cannot be written."
+    if why is None and is_new(place):
+        folder = files.config_home()
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            why = f"{_registry()} cannot be written."
     if why is None:
         return ()
     return (
@@ -174,17 +168,10 @@ def overlook(home: Path) -> None:
         ignored.write("*\n")
 
 
-def _can_register() -> bool:
-    folder = config_home()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
 def _give_id(place: Path) -> None:
     """Register a new id, then write it: a folder with an id that is not registered is refused."""
     name = secrets.token_hex(_ID_CHARS // 2)
-    with changed_object(_registry(), mode=0o600) as known:
+    with files.changed_object(_registry(), mode=0o600) as known:
         if len(known) > _MOST_KNOWN:
             for gone in [other for other in known if not Path(other).exists()]:
                 del known[gone]
@@ -210,25 +197,21 @@ def _read_id(place: Path) -> str:
 
 
 def _registry() -> Path:
-    return config_home() / "homes.json"
+    return files.config_home() / "homes.json"
 
 
 def refuse_system_folder(workspace: Path) -> None:
-    """Refuse a resolved workspace that the sandbox needs for itself, or that exposes the machine.
-
-    Raises:
-        ConfigError: It cannot be one, and why.
-    """
+    """Raise ConfigError for a workspace that the sandbox needs, or that exposes the machine."""
     try:  # not `$HOME`, which is often set to a folder in a project
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:  # a container may run as a user without a name
         home = Path("/")
     if any(map(workspace.is_relative_to, _KERNEL)) and not workspace.is_relative_to("/dev/shm"):
-        why = "there are no files, only what the kernel shows"
+        why = "it holds no files, only data of the kernel"
     elif any(map(workspace.is_relative_to, _PROGRAMS)):
-        why = "the programs of the machine lie there, and the tools may change all in a workspace"
+        why = "it holds the machine's programs, and the tools may change everything in a workspace"
     elif workspace in {*map(Path, _SHARED), *home.parents}:
-        why = "that is the whole machine, and the tools may change all in a workspace"
+        why = "that is the whole machine, and the tools may change everything in a workspace"
     else:
         return
     raise ConfigError(
@@ -238,13 +221,9 @@ def refuse_system_folder(workspace: Path) -> None:
 
 
 def require_inside(workspace: Path, real: Path) -> None:
-    """Refuse a default workspace that leads out of the working folder: a clone may have a link.
+    """Raise ConfigError if a default workspace, resolved, is not in the working folder.
 
-    Args:
-        real: The same, resolved.
-
-    Raises:
-        ConfigError: It leads out.
+    A cloned repository may bring a link that leads out of it.
     """
     if not real.is_relative_to(Path.cwd().resolve()):
         raise ConfigError(
@@ -304,7 +283,7 @@ def is_trusted(folder: Path, layer: Layer) -> bool:
 
 def is_trusted_content(folder: Path, name: str, digest: str) -> bool:
     """Return True if the user has trusted a folder's content by this name and digest."""
-    known = read_object(config_home() / TRUST_FILE)  # a damaged file trusts no folder
+    known = files.read_object(files.config_home() / TRUST_FILE)  # a damaged file trusts no folder
     return bool(known.get(str(folder), {}).get(name) == digest)
 
 
@@ -315,7 +294,7 @@ def trust(folder: Path, layer: Layer) -> None:
 
 def trust_content(folder: Path, name: str, digest: str) -> None:
     """Store that the user trusts a folder's content by this name and digest."""
-    with changed_object(config_home() / TRUST_FILE, mode=0o644) as known:
+    with files.changed_object(files.config_home() / TRUST_FILE, mode=0o644) as known:
         known.setdefault(str(folder), {})[name] = digest
 
 
@@ -339,3 +318,56 @@ def _name_and_digest(folder: Path, layer: Layer) -> tuple[str, str]:
     )
     name = layer.path.absolute().relative_to(folder).as_posix()
     return name, hashlib.sha256(plain.encode()).hexdigest()
+
+
+OLD_FILES = (files.OLD_CONFIG, "config/mcp.json")
+
+
+@dataclass(frozen=True)
+class OldFile:
+    """How the keys of one file are used: `section.key`, without their values."""
+
+    path: str
+    used: tuple[str, ...]
+    """Keys with the same meaning here."""
+    renamed: Mapping[str, str]
+    """Keys that are used, with their names here."""
+    left_out: Mapping[str, str]
+    """Keys that are ignored, and what to do instead."""
+    untrusted: tuple[str, ...]
+    """Keys that are used only after `openmanus trust`."""
+
+
+def old_files(folder: Path) -> Iterator[OldFile]:
+    moved = moved_keys()
+    for name in OLD_FILES:
+        layer = files.read_layer(folder / name, folder)
+        if layer is None:
+            continue
+        keys = _keys(folder / name, folder)
+        left_out = {key: LEFT_OUT[key] for key in keys if key in LEFT_OUT}
+        for key in layer.unknown:
+            of_model = key.startswith("llm.") and key.count(".") == 1
+            advice = ". If it configures another model, use --model or vision_model"
+            if key.strip("[]") not in LEFT_OUT:
+                left_out[key] = "not known here" + (advice if of_model else "; remove it")
+        yield OldFile(
+            path=name,
+            used=tuple(key for key in keys if key not in moved and key not in left_out),
+            renamed={key: moved[key] for key in keys if key in moved},
+            left_out=left_out,
+            untrusted=() if is_trusted(folder, layer) else tuple(risky_settings(layer)),
+        )
+
+
+def _keys(path: Path, folder: Path) -> list[str]:
+    """List a file's keys as `section.key`; ignored sections count as one key."""
+    text = (files.read_text(path, folder) or "").removeprefix("\ufeff")
+    raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    found: list[str] = []
+    for section, value in raw.items():
+        if isinstance(value, dict) and section not in LEFT_OUT:
+            found += [f"{section}.{key}" for key in cast("dict[str, Any]", value)]
+        else:
+            found.append(section)
+    return found

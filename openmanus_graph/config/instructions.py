@@ -1,5 +1,6 @@
 """Reads `AGENTS.md` files and skills, and decides which of them the user trusts."""
 
+import contextlib
 import hashlib
 import importlib.util
 import logging
@@ -33,15 +34,9 @@ _SKIPPED = frozenset({WORKSPACES, "node_modules"})
 def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
     """Read the user's `AGENTS.md`, the working folder's, and those on the way to a folder. Blocks.
 
-    Args:
-        folder: The workspace, resolved. If it is outside of the working folder, or is one that we
-            make, only the working folder is searched.
-
-    Returns:
-        The texts, each under its path and the nearest last, and warnings about omitted text.
-
-    Raises:
-        ConfigError: A file cannot be read.
+    `folder` is the workspace, resolved. If it is outside of the working folder, or is one that we
+    make, only the working folder is searched. Returns the texts, each under its path and the
+    nearest last, and warnings about omitted text. Raises ConfigError if a file cannot be read.
     """
     parts: list[str] = []
     warnings: list[str] = []
@@ -64,17 +59,16 @@ def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def untrusted_instructions(folder: Path | None = None) -> list[Path]:
-    """Return the files that the user has not trusted in their present form. Blocks.
-
-    Args:
-        folder: As in `read_instructions`. None: all files below the working folder.
-    """
+    """Return the untrusted files for a folder, or all below the working folder. Blocks."""
     project = Path.cwd().resolve()
     own = config_home().absolute() / AGENTS_FILE
+    paths: list[Path] = []
     if folder is None:
-        paths = list(_files_below(project))
+        for root, folders, files in os.walk(project):
+            folders[:] = sorted(one for one in folders if one[0] != "." and one not in _SKIPPED)
+            paths += [Path(root) / AGENTS_FILE] if AGENTS_FILE in files else []
     else:
-        paths = [path for path, _ in _instruction_places(folder)]
+        paths += [path for path, _ in _instruction_places(folder)]
     return [path for path in paths if path != own and not _is_trusted_file(project, path)]
 
 
@@ -95,14 +89,6 @@ def _is_trusted_file(project: Path, path: Path) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _files_below(project: Path) -> Iterator[Path]:
-    """Yield the `AGENTS.md` files of a folder that apply to some workspace in it."""
-    for root, folders, files in os.walk(project):
-        folders[:] = sorted(one for one in folders if one[0] != "." and one not in _SKIPPED)
-        if AGENTS_FILE in files:
-            yield Path(root) / AGENTS_FILE
 
 
 def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
@@ -160,7 +146,6 @@ class FoundSkill:
     place: str
     """The name of its place for users."""
     skill: Skill | None = None
-    """None if it is not valid."""
     problems: tuple[str, ...] = ()
     """Why it is not used; empty if it is."""
 
@@ -170,7 +155,7 @@ def find_skills() -> list[FoundSkill]:
     found: list[FoundSkill] = []
     names: dict[str, str] = {}
     if (home := untrusted_home()) is not None:
-        why = f"it lies in {home}, which is not registered as yours (openmanus trust)"
+        why = f"it is in {home}, which is not registered as yours (openmanus trust)"
         found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
     for place, root in _places():
         if home is None or place != PROJECT_PLACES[1]:
@@ -225,19 +210,16 @@ def _package_folders() -> tuple[tuple[str, Path], ...]:
     return tuple(found)
 
 
-def _folders_in(root: Path) -> list[Path]:
-    """Return the folders in a place; those without a `SKILL.md` are not skills."""
-    try:
-        return [path for path in sorted(root.iterdir()) if path.is_dir() and _may_be_skill(path)]
-    except OSError:  # there is none
-        return []
-
-
-def _may_be_skill(folder: Path) -> bool:
-    try:
-        return skill_file(folder) is not None
-    except OSError:
-        return True  # `read_skill` says what is wrong
+def _folders_in(root: Path) -> Iterator[Path]:
+    """Yield the folders in a place; those without a `SKILL.md` are not skills."""
+    with contextlib.suppress(OSError):  # there is no such place
+        for path in (one for one in sorted(root.iterdir()) if one.is_dir()):
+            try:
+                is_skill = skill_file(path) is not None
+            except OSError:
+                is_skill = True  # `read_skill` says what is wrong
+            if is_skill:
+                yield path
 
 
 def _look_at(folder: Path, place: str, names: dict[str, str]) -> FoundSkill:
@@ -250,7 +232,7 @@ def _look_at(folder: Path, place: str, names: dict[str, str]) -> FoundSkill:
     if of_project and not _is_trusted_skill(skill):
         problem = "it comes with this folder, which you have not trusted (openmanus trust)"
     elif skill.name in names:
-        problem = f"{names[skill.name]} has one of this name, which counts"
+        problem = f"the skill of this name in {names[skill.name]} is used instead"
     else:
         names[skill.name] = place
     return FoundSkill(folder, place, skill, (problem,) if problem else ())
@@ -259,8 +241,7 @@ def _look_at(folder: Path, place: str, names: dict[str, str]) -> FoundSkill:
 def read_skill(folder: Path, within: Path | None = None) -> Skill:
     """Read and validate a skill. Blocks. SkillError says everything that is wrong with it.
 
-    Args:
-        within: The folder that it must be in, even if it is a link; None: it is the user's own.
+    `within` is the folder that it must be in, even if it is a link; None if it is the user's own.
     """
     if not folder.exists():
         raise SkillError(f"there is no folder {folder}")
@@ -313,16 +294,12 @@ def front_matter(text: str) -> Mapping[str, Any]:
         raise SkillError("its front matter is nested too deeply") from None
     names = [key.value for key, _ in node.value]
     if twice := sorted({str(name) for name in names if names.count(name) > 1}):
-        raise SkillError(f"its front matter has twice: {', '.join(twice)}")
+        raise SkillError(f"its front matter repeats: {', '.join(twice)}")
     return cast("dict[str, Any]", fields)
 
 
 def digest_of(folder: Path) -> str:
-    """Return the digest of a skill's files. Blocks.
-
-    Raises:
-        SkillError: A file leads out of the folder or cannot be copied, or the skill is too large.
-    """
+    """Return the digest of a skill's files. Blocks. SkillError if one must not be copied."""
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         inside = path.relative_to(folder)

@@ -4,12 +4,12 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from openmanus_graph.config.declared import Layer
+from openmanus_graph.config.files import Layer
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, MCPServer, OAuthClient
 
@@ -26,12 +26,8 @@ def mcp_servers(
 ) -> tuple[tuple[MCPServer, ...], tuple[str, ...]]:
     """Return the servers of a run, and warnings about them.
 
-    Args:
-        context: May name the servers to use instead of all that are configured.
-        layers: The most important first; the first one that has a name counts.
-
-    Raises:
-        ConfigError: A server is described wrongly, or one that is named does not exist.
+    `context` may name the servers to use instead of all that are configured. The most important
+    layer is the first. Raises ConfigError if a server is described wrongly, or does not exist.
     """
     configured, problems = configured_servers(layers)
     if context.mcp_servers is None:
@@ -77,46 +73,34 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
     for server in servers:
         if not server.name.strip():
             raise ConfigError("An MCP server has no name.")
-        if (server.command is None) == (server.url is None):
-            raise ConfigError(
-                f"The MCP server {server.name!r} needs either a command or a url"
-                f"{', not both' if server.command else ''}."
-            )
-        if (server.transport == "stdio") != (server.command is not None) and server.transport:
-            raise ConfigError(
-                f"The MCP server {server.name!r} has the type {server.transport!r}, which does "
-                f"not go with its {'command' if server.command else 'url'}."
-            )
-        if server.url is not None and urlsplit(server.url).scheme not in ("http", "https"):
-            raise ConfigError(
-                f"The MCP server {server.name!r} has the url {server.url!r}, which is not an "
-                "http or https address."
-            )
-        _check_oauth_client(server)
+        for problem in (*_transport_problems(server), *_oauth_problems(server)):
+            raise ConfigError(f"The MCP server {server.name!r} {problem}.")
 
 
-def _check_oauth_client(server: MCPServer) -> None:
+def _transport_problems(server: MCPServer) -> Iterator[str]:
+    if (server.command is None) == (server.url is None):
+        yield f"needs either a command or a url{', not both' if server.command else ''}"
+    if (server.transport == "stdio") != (server.command is not None) and server.transport:
+        what = "command" if server.command else "url"
+        yield f"has the type {server.transport!r}, which does not go with its {what}"
+    if server.url is not None and urlsplit(server.url).scheme not in ("http", "https"):
+        yield f"has the url {server.url!r}, which is not an http or https address"
+
+
+def _oauth_problems(server: MCPServer) -> Iterator[str]:
     client = server.oauth
     if client != OAuthClient() and server.url is None:
-        raise ConfigError(f"The MCP server {server.name!r} has no url: `oauth` is for addresses.")
+        yield "has no url: `oauth` is for addresses"
     if client.grant == "client_credentials":
-        needed = {
-            "client_id": client.client_id,
-            "client_secret": client.client_secret or client.private_key,
-            "issuer": client.issuer,
-        }
-        if missing := [key for key, value in needed.items() if not value]:
-            raise ConfigError(
-                f"The MCP server {server.name!r} logs in with client_credentials, which needs "
-                f"oauth.{missing[0]} too."
-            )
+        secret = client.client_secret or client.private_key
+        needed = {"client_id": client.client_id, "client_secret": secret, "issuer": client.issuer}
+        for key in (key for key, value in needed.items() if not value):
+            yield f"logs in with client_credentials, which needs oauth.{key} too"
     if client.private_key and (client.client_secret or client.grant != "client_credentials"):
-        raise ConfigError(
-            f"The MCP server {server.name!r} has a private_key, which is for the grant "
-            "client_credentials, in place of a client_secret."
-        )
+        grant = "the grant client_credentials, in place of a client_secret"
+        yield f"has a private_key, which is for {grant}"
     if client.client_secret and not client.client_id:
-        raise ConfigError(f"The MCP server {server.name!r} has a client_secret but no client_id.")
+        yield "has a client_secret but no client_id"
 
 
 def _server(described: MCPServer) -> MCPServer:
@@ -162,10 +146,14 @@ def _resolve_entry(
     if urlsplit(text).scheme in ("http", "https"):
         return MCPServer(host_name(text), url=text)
     if len(words) > 1 or (words and shutil.which(words[0])):
-        return MCPServer(_command_name(words), command=words[0], args=tuple(words[1:]))
+        # The name is the first word of the command that is not a runner.
+        arguments = (word for word in words if not word.startswith("-"))
+        names = [Path(word).stem.partition("@")[0] or word for word in arguments]
+        name = next((one for one in names if one.partition(".")[0] not in _RUNNERS), names[0])
+        return MCPServer(name, command=words[0], args=tuple(words[1:]))
     known = f"Configured are: {', '.join(configured)}." if configured else "None is configured."
     raise ConfigError(
-        f"There is no MCP server {entry!r}. {known} An address or a command is taken as well."
+        f"There is no MCP server {entry!r}. {known} You can also give an address or a command."
     )
 
 
@@ -181,10 +169,3 @@ def _expand(text: str) -> str:
 
 def host_name(url: str) -> str:
     return (urlsplit(url).hostname or "server").removeprefix("www.").replace(".", "_")
-
-
-def _command_name(words: Sequence[str]) -> str:
-    """Derive a server's name from the first word of its command that is not a runner."""
-    arguments = (word for word in words if not word.startswith("-"))
-    names = [Path(word).stem.partition("@")[0] or word for word in arguments]
-    return next((name for name in names if name.partition(".")[0] not in _RUNNERS), names[0])

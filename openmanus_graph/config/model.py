@@ -1,19 +1,31 @@
-"""Which model a run asks, and how to reach it; a server of this machine if none is configured."""
+"""Chooses the model of a run, and stores models and keys that `openmanus init` or the page ask for.
+
+A server of this machine is used if none is configured. Keys are in `credentials.json`, which only
+the user can read, or in the keyring if the package `keyring` works. A key goes only to the server
+that it was given for.
+"""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
+import re
+import stat
+import tomllib
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from openmanus_graph.config.declared import Layer
-from openmanus_graph.config.stored_model import stored_key
+from openmanus_graph.config.files import Layer, changed_object, config_home, read_object, write_file
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.context import Context, ModelRole
@@ -41,16 +53,13 @@ _NOT_FOR_CHAT = ("embed", "bge-", "e5-", "gte-", "minilm", "rerank", "whisper", 
 
 
 def main_model(context: Context, layers: Sequence[Layer]) -> ModelSettings:
-    """Choose the main model and how to reach it. ConfigError says what to set.
-
-    The most important layer is the first.
-    """
+    """Choose the main model and how to reach it. ConfigError says what to set."""
     use = {name: _first_value(f"llm.{name}", layers) or usual for name, usual in MAIN_USE.items()}
     if context.model is not None and not isinstance(context.model, str):
         return ModelSettings(context.model, options=context.model_options or {}, **use)
     # A file's model may be a plain name, as OpenManus writes it; its `api_type` is the provider.
     spec: str | None = first(map(_named_model, layers))
-    provider = _provider_of(spec) if spec else "openai"
+    provider = spec.partition(":")[0].strip().lower() if spec else "openai"
     files = [layer for layer in layers if layer.path is not None]
     layer = first(file for file in files if _is_of(file.llm, provider))
     section = (layer.llm if layer else None) or LlmKeys()
@@ -104,10 +113,8 @@ def _local_model(spec: str | None) -> tuple[str, str]:
 def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings) -> dict[str, Any]:
     """Return `fallback`, `roles` and `vision` of `Settings`.
 
-    A model is named by `PROVIDER:NAME`, by its profile, or is an instance.
-
-    Raises:
-        ConfigError: There is no such profile.
+    A model is named by `PROVIDER:NAME`, by its profile, or is an instance. Raises ConfigError if
+    there is no such profile.
     """
     profiles: dict[str, ProfileKeys] = {}
     for layer in reversed(layers):
@@ -116,8 +123,11 @@ def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings)
     def named(name: "str | BaseChatModel", key: str) -> ModelSettings:
         if not isinstance(name, str):
             return ModelSettings(name)
-        if name in profiles:
-            return _of_profile(profiles[name])
+        if (profile := profiles.get(name)) is not None:
+            renamed = {"model_options": "options", "sees_images": "vision"}
+            fields = {renamed.get(key, key): value for key, value in vars(profile).items()}
+            stored = stored_key(profile.model.partition(":")[0], profile.base_url)
+            return ModelSettings(**fields, stored_key=stored)
         if ":" in name:
             return _in_addition(name, main)
         known = ", ".join(profiles) or "there are none"
@@ -147,13 +157,6 @@ def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings)
     }
 
 
-def _of_profile(profile: ProfileKeys) -> ModelSettings:
-    renamed = {"model_options": "options", "sees_images": "vision"}
-    values = {renamed.get(key, key): value for key, value in vars(profile).items()}
-    stored = stored_key(profile.model.partition(":")[0], profile.base_url)
-    return ModelSettings(**values, stored_key=stored)
-
-
 def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
     """Return the model of `[llm.vision]`, if there is one."""
     section: LlmKeys | None = first(layer.vision for layer in layers)
@@ -171,10 +174,7 @@ def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
 
 
 def _in_addition(spec: str, main: ModelSettings) -> ModelSettings:
-    """Return a model that shares server, key and rates of a main one of the same provider.
-
-    Other settings of the main model do not apply to it.
-    """
+    """Return a model with server, key and rates, but no others, of one of the same provider."""
     provider = spec.partition(":")[0]
     if not isinstance(main.model, str) or provider != main.model.partition(":")[0]:
         return ModelSettings(spec, stored_key=stored_key(provider, None))
@@ -187,10 +187,6 @@ def _named_model(layer: Layer) -> str | None:
     if model is None and layer.llm is not None and layer.llm.model:
         return f"{_provider(layer.llm)}:{layer.llm.model}"
     return model
-
-
-def _provider_of(spec: str) -> str:
-    return spec.partition(":")[0].strip().lower()
 
 
 def _provider(section: LlmKeys) -> str:
@@ -220,7 +216,7 @@ def _is_of(section: LlmKeys | None, provider: str) -> bool:
 
 
 def _base_url(layer: Layer, provider: str) -> str | None:
-    own = _provider_of(layer.values.get("model") or "openai")
+    own = (layer.values.get("model") or "openai").partition(":")[0].strip().lower()
     if "base_url" in layer.values and own == provider:
         return cast("str", layer.values["base_url"])
     return layer.llm.base_url if layer.llm is not None and _is_of(layer.llm, provider) else None
@@ -245,12 +241,8 @@ async def find_local_server(
 ) -> tuple[str, str] | None:
     """Ask all ports at once; return the base URL and the first chat model, or None.
 
-    Args:
-        ports: `local_ports` if left out.
-        timeout_s: The limit for each answer.
-
-    Raises:
-        ConfigError: The variable that names the ports is wrong.
+    `ports` are `local_ports` if left out. `timeout_s` is the limit for each answer. Raises
+    ConfigError if the variable that names the ports is wrong.
     """
     ports = local_ports() if ports is None else ports
     addresses = [f"http://127.0.0.1:{port}/v1" for port in ports]
@@ -281,4 +273,111 @@ def _chat_model(base_url: str, timeout_s: float) -> str | None:
         name = cast("dict[str, Any]", entry).get("id") if isinstance(entry, dict) else None
         if isinstance(name, str) and not any(part in name.lower() for part in _NOT_FOR_CHAT):
             return name
+    return None
+
+
+KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"
+SERVICE = "openmanus"
+_TABLE = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+def stored_key(provider: str, base_url: str | None) -> SecretStr | None:
+    """Return the key that was stored for a provider at this address. Blocks."""
+    name = _server_name(provider, base_url)
+    entry = _entries().get(name, {})
+    key = _key_of(name, entry)
+    return SecretStr(key) if key else None
+
+
+def stored_keys() -> list[str]:
+    found = (_key_of(name, entry) for name, entry in _entries().items())
+    return [key for key in found if isinstance(key, str)]
+
+
+def store_key(provider: str, base_url: str | None, key: str) -> str:
+    """Store a key, and return where, in words. Blocks. ConfigError if it cannot be stored."""
+    name = _server_name(provider, base_url)
+    _from_keyring.cache_clear()
+    in_keyring = _from_keyring(name, key) == key
+    _from_keyring.cache_clear()
+    path = config_home() / KEYS_FILE
+    with changed_object(path, mode=0o600) as entries:
+        entries[name] = {"keyring": True} if in_keyring else {"key": key}
+    return "the system's keyring" if in_keyring else f"{path} (only you can read it)"
+
+
+def store_model(spec: str, base_url: str | None, window: int | None = None) -> Path:
+    """Write the model into the user's configuration, and keep the rest of it. Blocks.
+
+    `spec` is `PROVIDER:NAME`. `window` is the number of tokens of one request; None removes the
+    value that was set for another model. Raises ConfigError if the file is not TOML, or cannot be
+    written.
+    """
+    path = config_home() / CONFIG_FILE
+    try:
+        text = path.read_text("utf-8") if path.exists() else ""
+        changed = with_values(text, {"model": spec, "base_url": base_url})
+        changed = with_values(changed, {"context_window": window}, "llm")
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no TOML, no UTF-8
+        raise ConfigError(
+            f"{path} cannot be changed: {error}. Write model = {json.dumps(spec)} into it."
+        ) from error
+    write_file(path, changed, mode=mode)
+    return path
+
+
+def with_values(text: str, values: Mapping[str, str | int | None], table: str = "") -> str:
+    """Return a TOML text with these values at its top level, or in a table; None removes one.
+
+    Everything else in it is kept, comments too. Raises ValueError if it is not TOML, or not
+    understood: a key over several lines, for example.
+    """
+    wanted = tomllib.loads(text)
+    known: dict[str, Any] = wanted.get(table, {}) if table else wanted
+    if not any(values.values()) and not known.keys() & values.keys():
+        return text
+    head, rest = "", text
+    if table:
+        begins = re.search(rf"^[ \t]*\[{table}\][^\n]*\n?", text, re.MULTILINE)
+        head = text[: begins.end()] if begins else f"{text.rstrip()}\n\n[{table}]\n"
+        rest = text[begins.end() :] if begins else ""
+    end = match.start() if (match := _TABLE.search(rest)) else len(rest)
+    keys = rest[:end]
+    for key in values:
+        keys = re.sub(rf"^[ \t]*(?:{key}|\"{key}\")[ \t]*=.*\n?", "", keys, flags=re.MULTILINE)
+    lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in values.items() if v]
+    changed = f"{head}{''.join(lines)}{keys}{rest[end:]}"
+    kept = {key: value for key, value in known.items() if key not in values}
+    kept |= {key: value for key, value in values.items() if value}
+    wanted = {**wanted, table: kept} if table else kept
+    if tomllib.loads(changed) != wanted:
+        where = f"its table [{table}]" if table else "its beginning"
+        raise ValueError(f"{where} is not understood")
+    return changed
+
+
+def _server_name(provider: str, base_url: str | None) -> str:
+    """Name the server that a key was given for: it is never sent to another one."""
+    return f"{provider} {base_url}" if base_url else provider
+
+
+def _entries() -> dict[str, dict[str, Any]]:
+    entries = read_object(config_home() / KEYS_FILE)
+    return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+
+
+def _key_of(name: str, entry: Mapping[str, Any]) -> Any:
+    return _from_keyring(name) if entry.get("keyring") else entry.get("key")
+
+
+@lru_cache
+def _from_keyring(name: str, new: str | None = None) -> str | None:
+    """Return a key of the system's keyring, first stored if it is `new`; None if none works."""
+    if find_spec("keyring") is not None:
+        keyring: Any = import_module("keyring")
+        with contextlib.suppress(keyring.errors.KeyringError):
+            if new is not None:
+                keyring.set_password(SERVICE, name, new)
+            return cast("str | None", keyring.get_password(SERVICE, name))
     return None

@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from openmanus_graph.config.declared import Declared, Layer, declared, package_tables, sections
-from openmanus_graph.config.files import OLD_CONFIG, config_home, read_layer
-from openmanus_graph.config.homes import (
-    HOME,
-    WORKSPACES,
-    home_warnings,
-    is_trusted,
-    openmanus_home,
-    refuse_system_folder,
-    require_inside,
-    risky_settings,
-    without_risks,
+from openmanus_graph.config import homes
+from openmanus_graph.config.files import (
+    OLD_CONFIG,
+    Declared,
+    Layer,
+    config_home,
+    declared,
+    package_tables,
+    read_layer,
+    sections,
 )
 from openmanus_graph.config.instructions import (
     read_instructions,
@@ -47,7 +45,7 @@ from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSet
 from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
-    from openmanus_graph.conversation.outcome import ResponseFormat
+    from openmanus_graph.conversation.replies import ResponseFormat
 
 Section = TypeVar("Section")
 
@@ -63,13 +61,9 @@ def resolve_settings(
 ) -> Settings:
     """Merge a context into settings. Blocks: call it off the event loop.
 
-    Args:
-        thread: Names the default workspace and the private folder.
-        without_model: No model is needed, so none has to be set.
-        has_thread: Whether it is a thread. If not, the private folder belongs to the workspace.
-
-    Raises:
-        ConfigError: A value is wrong, and which.
+    `thread` names the default workspace and the private folder, which belongs to the workspace if
+    `has_thread` is false. With `without_model`, none has to be set. A ConfigError says which value
+    is wrong.
     """
     response_format = read_response_format(context.response_format)
     context = _validated(context)
@@ -78,18 +72,28 @@ def resolve_settings(
     records = {name: section(kind, layers) for name, kind in sections().items()}
     packages = {kind: records.pop(table) for table, kind in package_tables().items()}
     storage: StorageSettings = records["storage"]
-    home = openmanus_home()
+    home = homes.openmanus_home()
     named = values.pop("workspace", None)
-    workspace = Path(named or Path(WORKSPACES) / safe_name(thread)).expanduser()
+    workspace = Path(named or Path(homes.WORKSPACES) / safe_name(thread)).expanduser()
     root = workspace.resolve()
     if not named:
-        require_inside(workspace, root)
-    refuse_system_folder(root)
+        homes.require_inside(workspace, root)
+    homes.refuse_system_folder(root)
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
     instructions, cut = read_instructions(root)
-    values |= {"max_total_tokens": first(map(_token_limit, layers)), **records}
+    exposed = (
+        f"The folder of our own files {private} lies in the workspace {root}, where commands can "
+        "read and change it, logins of the browser included. Choose a smaller folder with "
+        "--workspace, or set OPENMANUS_HOME to one outside of it."
+    )
+    # OpenManus's `max_input_tokens` is also a limit of the whole process.
+    limits = (
+        each.values.get("max_total_tokens") or (each.llm and each.llm.max_input_tokens) or None
+        for each in layers
+    )
+    values |= {"max_total_tokens": first(limits), **records}
     if without_model:
         values |= {"main": ModelSettings(""), "vision": None}
     else:
@@ -111,12 +115,12 @@ def resolve_settings(
         packages=packages,
         warnings=(
             *warnings,
-            *home_warnings(home),
+            *homes.home_warnings(home),
             *cut,
             *skill_warnings,
             *server_warnings,
             *_retired_engines(layers),
-            *_private_inside(private, root),
+            *((exposed,) if private.is_relative_to(root) else ()),
         ),
     )
 
@@ -147,9 +151,8 @@ def _merged(table: str, layers: Sequence[Layer]) -> dict[str, Any]:
 def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
     """Return the value of one field, parsed; None if no layer sets it.
 
-    Args:
-        keys: All that set the field. Of one layer, the key of a part counts before the whole.
-        layers: The most important first.
+    `keys` are all that set the field. In one layer, the key of a part counts before the whole. The
+    most important layer is the first.
     """
     one, setting = keys[0], keys[0].setting
     given = [layer for layer in layers if any(key.name in layer.values for key in keys)]
@@ -169,12 +172,8 @@ def _merged_value(keys: Sequence[Declared], layers: Sequence[Layer]) -> Any:
 
 
 def database_url(context: Context | None = None) -> DatabaseUrl:
-    """Return the address of the database of threads, checkpoints and ledger. Blocks.
-
-    Raises:
-        ConfigError: The configured address, or a configuration file, is wrong.
-    """
-    return storage_settings(context).database_url or DatabaseUrl.in_folder(openmanus_home())
+    """Return the address of the database. Blocks. ConfigError if it, or a file, is wrong."""
+    return storage_settings(context).database_url or DatabaseUrl.in_folder(homes.openmanus_home())
 
 
 def storage_settings(context: Context | None = None) -> StorageSettings:
@@ -193,10 +192,8 @@ def all_layers(context: Context) -> tuple[list[Layer], list[str]]:
 def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
     """Read the configuration files that exist, by precedence, with warnings.
 
-    Risky settings of the working folder that the user has not trusted are left out.
-
-    Raises:
-        ConfigError: A file cannot be used, and where it is wrong.
+    Risky settings of the working folder that the user has not trusted are left out. A ConfigError
+    says where a file is wrong.
     """
     own: list[Path] = []
     folder = Path()
@@ -222,12 +219,12 @@ def read_layers(config: str | None) -> tuple[list[Layer], list[str]]:
                 )
             continue
         warnings += [f"{path}: {key} is not known here and was left out." for key in layer.unknown]
-        if not trusted and risky_settings(layer) and not is_trusted(folder, layer):
-            names = ", ".join(risky_settings(layer))
+        if not trusted and homes.risky_settings(layer) and not homes.is_trusted(folder, layer):
+            names = ", ".join(homes.risky_settings(layer))
             warnings.append(
                 f"{path} sets {names}: not used until you trust this folder (openmanus trust)."
             )
-            layer = without_risks(layer)
+            layer = homes.without_risks(layer)
         layers.append(layer)
     return layers, warnings
 
@@ -279,16 +276,6 @@ def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
     return next(outside, home) / name
 
 
-def _private_inside(private: Path, workspace: Path) -> list[str]:
-    if not private.is_relative_to(workspace):
-        return []
-    return [
-        f"The folder of our own files {private} lies in the workspace {workspace}, where commands "
-        "can read and change it, logins of the browser included. Choose a smaller folder with "
-        "--workspace, or set OPENMANUS_HOME to one outside of it."
-    ]
-
-
 def private_folders(home: Path, thread: str) -> list[Path]:
     """Return where a thread's private folder may be, for any workspace."""
     return [place / "threads" / safe_name(thread) for place in _private_places(home)]
@@ -328,7 +315,7 @@ def read_response_format(given: Any) -> "ResponseFormat | None":  # unchecked, a
             raise _wrong(f"{given.__name__} has no JSON schema ({error.message})") from error
         return given
     if not isinstance(given, Mapping):
-        raise _wrong(f"is not a dict and no model, but {given!r:.60}")
+        raise _wrong(f"is neither a dict nor a model, but {given!r:.60}")
     schema = _unwrapped(cast("Mapping[str, Any]", given))
     if defect := schema_defect(schema):
         raise _wrong(defect)
@@ -398,12 +385,6 @@ def _context_adapter(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(types[name])
 
 
-def _token_limit(layer: Layer) -> int | None:
-    """Return a layer's limit, or OpenManus's `max_input_tokens`, a limit of the whole process."""
-    limit: int | None = layer.values.get("max_total_tokens")
-    return limit or (layer.llm.max_input_tokens if layer.llm else None) or None
-
-
 def _protected(
     home: Path, workspace: Path, profile: str | None, layers: Sequence[Layer]
 ) -> tuple[Path, ...]:
@@ -411,5 +392,5 @@ def _protected(
     paths = [home, config_home(), *(Path(name).absolute() for name in KEY_FILES)]
     paths += [layer.path for layer in layers if layer.path is not None]
     paths += [Path(profile).expanduser().absolute()] if profile else []
-    paths += [workspace.absolute() / name for name in (*KEY_FILES, HOME)]
+    paths += [workspace.absolute() / name for name in (*KEY_FILES, homes.HOME)]
     return tuple(dict.fromkeys(path.resolve() for path in paths))

@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 
 from openmanus_graph.config.files import changed_object, config_home, read_object, read_text
 from openmanus_graph.config.homes import home_place, is_own
+from openmanus_graph.config.model import stored_keys
 from openmanus_graph.config.resolve import KEY_FILES
-from openmanus_graph.config.stored_model import stored_keys
 from openmanus_graph.errors import ConfigError
 
 REMOVED = "[secret removed]"
@@ -37,7 +37,6 @@ _SECRET_TABLES = ("headers", "env")
 _LOOKS_LIKE_KEY = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w+=.~-]{20,}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-[^}]*)?\}")
 _MAX_DEPTH = 100
-"""Of tables: no setting is that deep."""
 
 
 class SecretValues:
@@ -54,11 +53,7 @@ class SecretValues:
 
 
 def known_secrets(config: str | None = None) -> SecretValues:
-    """Return what is secret on this machine. Blocks.
-
-    Args:
-        config: A configuration file in addition to the usual ones.
-    """
+    """Return what is secret on this machine, and in the file `config`. Blocks."""
     folder = config_home()
     files = [Path(name).absolute() for name in (*KEY_FILES, *([config] if config else ()))]
     files += [folder / "config.toml", folder / "mcp.json"]
@@ -142,14 +137,8 @@ _known: dict[Path, bytes] = {}
 def options_key(*, make: bool) -> bytes | None:
     """Return the environment's key, else the one in the configuration folder. Blocks.
 
-    Args:
-        make: Make one if there is none.
-
-    Returns:
-        None if there is none, or none can be written.
-
-    Raises:
-        ConfigError: The environment's is too short.
+    If there is none, `make` makes one. Returns None if there is none, or none can be written.
+    Raises ConfigError if the environment's key is too short.
     """
     if given := os.environ.get(KEY_VARIABLE):
         if len(given) < MIN_KEY_CHARS:
@@ -183,3 +172,12 @@ def key_file() -> Path:
 def _key(entries: dict[str, object]) -> bytes | None:
     found = entries.get("key")
     return found.encode() if isinstance(found, str) and len(found) >= MIN_KEY_CHARS else None
+
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURING = ("true", "1", "span_only", "span_and_event")
+
+
+def captures_content() -> bool:
+    """Return True if spans may hold the texts of messages, tool calls and results."""
+    return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURING

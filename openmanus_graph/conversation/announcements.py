@@ -214,7 +214,6 @@ _COLUMN = re.compile(
     r"(?i)(?!(?:in|with|for|where|sorted|by|as|from|each|both|one|rounded|no|that|which|separated)\b)"
     r"\w+(?:[ -]\w+)?"
 )
-"""One or two words. More words describe the columns."""
 _A_FOLDER = r"(?:sub)?(?:folders?|director(?:y|ies)|ordner|dossiers?|carpetas?)"
 _MAKES_FOLDER = re.compile(
     rf"(?i)(?:\A|[,:]|\b(?:and|then|first|now|please|to|und|bitte|et|y)\b)\s*"
@@ -258,13 +257,9 @@ def announces_work(
 ) -> bool:
     """Return True if a text only announces work that no call does.
 
-    Args:
-        text: Of a reply without tool calls.
-        task: What the person said.
-        worked: Whether the run has called a tool, and its newest calls did not fail.
-        files: Those that the task names.
-        asked: Whether the model was already asked if it meant an answer. Then dots at the end, and
-            words in a text that was to be written, are not evidence.
+    The text is that of a reply without tool calls. The run has `worked` if it has called a tool,
+    and its newest calls did not fail. If the model was already `asked` if it meant an answer, dots
+    at the end, and words in a text that was to be written, are not evidence.
     """
     text = text.strip()
     if text.endswith(_QUESTION):  # to the person
@@ -300,11 +295,8 @@ def _words_announce(text: str, task: str, *, worked: bool, asked: bool) -> bool:
 def says_next_action(text: str, task: str, *, whole: bool, asked: bool) -> bool:
     """Return True if words of a text say what the speaker does next.
 
-    Args:
-        text: The text.
-        task: What the person said. If it wants a text, such words may be part of that.
-        whole: Whether all sentences count, because nothing was done before, or only the last two.
-        asked: Whether the model was already asked.
+    If the task wants a text, such words may be part of that. All sentences count if `whole`,
+    because nothing was done before, else only the last two.
     """
     if asked and re.search(WORDS_WANTED, task):
         return False
@@ -374,10 +366,7 @@ def own_words(task: str) -> str:
 
 
 def says_something(text: str, task: str, *, asked: bool = True) -> bool:
-    """Return True if a text adds something to its task: figures, addresses, code, or much text.
-
-    After a question (`asked`) code counts. Before, it may be what the model wants to run.
-    """
+    """Return True if a text adds figures, addresses, much text or, if `asked`, code to its task."""
     if len(text) > LEAST_FACTS_CHARS or (asked and "```" in text):
         return True
     text = _STEP_NUMBER.sub("", text)

@@ -90,16 +90,12 @@ class TextCall:
 
 
 Found = tuple[list[TextCall], int]
-"""Calls, and where they end."""
 
 
 def _closing(
     tag: re.Pattern[str], following: re.Pattern[str], text: str, position: int
 ) -> re.Match[str] | None:
-    """Return the tag that ends a value or a call: a further part or the end of the text follows it.
-
-    A value may contain the tags that end it.
-    """
+    """Return the tag that ends a value: a further part, or the end of the text, follows it."""
     while found := tag.search(text, position):
         position = behind_wrappers(text, found.end())
         begins = (following.match(text, place) for place in (position, found.end()))

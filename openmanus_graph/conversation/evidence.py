@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.announcements import (
     WORDS_WANTED,
     NamedFiles,
@@ -18,10 +19,7 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.environment import ATTACHED, LISTING, environment_of, listed_heads
 from openmanus_graph.conversation.figures import claims_in, missing_claims
-from openmanus_graph.conversation.history import NOTES_KEY, STEP_KEY, run_messages
-from openmanus_graph.conversation.outcome import ends_run
 from openmanus_graph.prompts import own_texts
 
 ANSWER_MARK = re.compile(
@@ -156,19 +154,16 @@ def is_quoted(text: str, messages: Sequence[AnyMessage], *, strict: bool = False
     if not 0 < len(pieces) <= _MOST_QUOTED:
         return False
     whole = r"\s*".join(map(re.escape, pieces))
-    stands = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
+    quoted = re.compile(rf"(?i)(?<!\w){whole}(?!\w)")
     return any(
-        isinstance(one, ToolMessage) and stands.search(str(one.text)) is not None
-        for one in run_messages(messages)
-        if has_succeeded(one) and not (strict and one.name in CALCULATING)
+        has_succeeded(one) and quoted.search(str(one.text))
+        for one in history.run_messages(messages)
+        if not (strict and one.name in CALCULATING)
     )
 
 
 def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
-    """Return True if a reply says nothing: a bare `Answer:`, that it is ready, only "Done".
-
-    If the files that the task names were `delivered`, "Done" is an answer.
-    """
+    """Return True if a reply says nothing: it is ready, or "Done" without delivered files."""
     plain = plain_answer(text, task)
     rest = ANSWER_MARK.sub("\n", f"\n{plain}\n").strip()
     if not task.strip():
@@ -177,34 +172,25 @@ def is_hollow(text: str, task: str, *, delivered: bool = False) -> bool:
         return not text.strip(".…-` \n") or bool(re.search(r"\w.*[:：*]|untrusted", text))
     if _is_empty_talk(plain):
         asks = names_things(task) and re.search(_ASKS, own_words(task)) is not None
-        return asks and not delivered and not _wraps(text, task)
-    return _waits_for_a_task(rest, task)
+        return asks and not delivered and plain == without_echoed_marks(text).strip()
+    small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
+    if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
+        return False
+    # Each sentence says that it is ready, or nothing.
+    said = [one for one in SENTENCE_END.split(rest) if re.search(r"\w", one)]
+    ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
+    return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
 
 
 def _is_empty_talk(text: str) -> bool:
     return _EMPTY_TALK.fullmatch(text.strip(" \n.!…。！*_`\"'")) is not None
 
 
-def _wraps(text: str, task: str) -> bool:
-    return plain_answer(text, task) != without_echoed_marks(text).strip()
-
-
-def _waits_for_a_task(text: str, task: str) -> bool:
-    """Return True if each sentence of a reply says that it is ready, or nothing."""
-    small_talk = len(task.split()) <= 8 and re.search(_SMALL_TALK, task)
-    if not names_things(task) and (small_talk or re.search(_WORDS_WANTED, task)):
-        return False
-    said = [one for one in SENTENCE_END.split(text) if re.search(r"\w", one)]
-    ready = [one for one in said if _READY.search(one) and not re.search(r"\d", one)]
-    return bool(ready) and all(one in ready or _FILLER.fullmatch(one) for one in said)
-
-
 def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
-    """Return True if a reply repeats the task, is mostly in our words, or is an empty object.
-
-    If the files were `delivered`, the words of the task are an answer.
-    """
-    if not delivered and _wraps(text, task) and _is_empty_talk(plain_answer(text, task)):
+    """Return True if a reply repeats an undelivered task, our words, or is an empty object."""
+    plain = plain_answer(text, task)
+    is_wrapped = plain != without_echoed_marks(text).strip()
+    if not delivered and is_wrapped and _is_empty_talk(plain):
         return True
     if _repeats(text, task):
         return not delivered and re.search(_WORDS_WANTED, task) is None
@@ -218,7 +204,7 @@ def is_echo(text: str, task: str, *, delivered: bool = False) -> bool:
 
 def _repeats(text: str, task: str) -> bool:
     """Return True if a reply is the task, its beginning, or one of its questions."""
-    asked = task.rpartition(f"\n\n{ATTACHED}")[0] or task
+    asked = task.rpartition(f"\n\n{history.ATTACHED}")[0] or task
     questions = [one for one in SENTENCE_END.split(asked) if one.rstrip().endswith(("?", "？"))]
     said, *parts = (
         re.sub(r"[\W_]+", "", one).lower() for one in (_TASK_LINE.sub("", text), asked, *questions)
@@ -249,7 +235,7 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
     seen = any(
         has_succeeded(one) or _shows_content(one) or _has_run(one, files) for one in messages
     )
-    if files.given == ["."] and LISTING in environment_of(messages)["facts"]:
+    if files.given == ["."] and history.LISTING in history.environment_of(messages)["facts"]:
         seen |= _ABOUT_NAMES.search(own_words(task)) is not None
     sentences = [one for one in SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
     named = any(name in one for name in files.given for one in sentences)
@@ -259,14 +245,12 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
 
 def has_succeeded(message: AnyMessage) -> bool:
     """Return True if a message is the result of a call that did work."""
-    return isinstance(message, ToolMessage) and message.status != "error" and not ends_run(message)
+    failed = not isinstance(message, ToolMessage) or message.status == "error"
+    return not (failed or history.ends_run(message))
 
 
 def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
-    """Return True if a failed call shows something.
-
-    It is not an error, as of `grep` without a hit, or an error in a file that the task names.
-    """
+    """Return True if a failed call shows something, such as an error in a file of the task."""
     if not isinstance(message, ToolMessage) or message.name not in CALCULATING:
         return False
     text = str(message.text)
@@ -278,7 +262,8 @@ def _shows_content(message: AnyMessage) -> bool:
     if not isinstance(message, HumanMessage):
         return False
     noted, text = message.additional_kwargs, message.text
-    if {NOTES_KEY, STEP_KEY} & noted.keys() or noted.get("images") or listed_heads([message]):
+    keys = {history.NOTES_KEY, history.STEP_KEY} & noted.keys()
+    if keys or noted.get("images") or history.listed_heads([message]):
         return True
     pasted = own_words(text) != text or text.count("\n") > 5
     return pasted or (not isinstance(message.content, str) and len(message.content) > 1)
@@ -291,7 +276,7 @@ def _shows_unread(message: AnyMessage) -> bool:
     seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
     blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
     others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
-    return others or bool(seen & {"images", NOTES_KEY}) or message.name in LIVE_TOOLS
+    return others or bool(seen & {"images", history.NOTES_KEY}) or message.name in LIVE_TOOLS
 
 
 def judged_claims(
@@ -311,13 +296,14 @@ def judged_claims(
     about = names_things(task) or any(
         call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
     )
-    shows = any(_shows_content(one) and STEP_KEY not in one.additional_kwargs for one in messages)
+    outside = (one for one in messages if history.STEP_KEY not in one.additional_kwargs)
+    shows = any(map(_shows_content, outside))
     if not files.given and not shows and not (made and about):
         return 0, []
-    before = len(messages) - len(run_messages(messages))
+    before = len(messages) - len(history.run_messages(messages))
     texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
-    facts = environment_of(messages)["facts"]
-    texts += [facts.pop(LISTING, ""), task, shown, files.text]
+    facts = history.environment_of(messages)["facts"]
+    texts += [facts.pop(history.LISTING, ""), task, shown, files.text]
     quotable = [_PATH.sub(" ", one) for one in facts.values()]  # digits of paths mean nothing
     quotable += [str(call["args"]) for call in made]
     given = [_UNTRUSTED_MARK.sub("", one) for one in texts if one]  # marks hold random digits

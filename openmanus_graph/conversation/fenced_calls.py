@@ -122,10 +122,7 @@ def asks_for_code(task: str) -> bool:
 
 
 def fenced_call(text: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, TextCall] | None:
-    """Return the text before the only fence of a text, and its call; None if it makes none.
-
-    `tools` has the definitions of the offered tools, as providers receive them.
-    """
+    """Return the text before the only fence of a text, and its call; None if it makes none."""
     found = list(_FENCE.finditer(text))
     if len(found) != 1:
         return None

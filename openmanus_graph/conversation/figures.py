@@ -85,10 +85,7 @@ def _value(written: str) -> float:
 def missing_claims(
     claims: Sequence[Claim], texts: Sequence[str], quotable: Sequence[str] = ()
 ) -> list[Claim]:
-    """Return the claims that no text has, and that do not follow from what is found.
-
-    An answer may repeat the figures of `quotable` texts, but not compute with them.
-    """
+    """Return the claims that no text has and that cannot be computed from `texts`."""
     values = sorted({value for text in texts for value in _values(text)})
     stated = sorted(value for text in quotable for value in _values(text))
     missing = [one for one in claims if not (_holds(values, one) or _holds(stated, one))]

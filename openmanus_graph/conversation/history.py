@@ -1,10 +1,15 @@
-"""Reads the conversation: pure functions of `messages`, and the keys of what messages carry."""
+"""Reads the conversation: pure functions of `messages`, and the keys of what messages carry.
+
+A user message also carries what a run tells the model about its environment. It is not in the
+system prompt, which is the same in all threads so that providers find it in their caches, nor in
+the message's content, because the user did not write it. Requests show it before that content.
+"""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -14,8 +19,10 @@ from langchain_core.messages import (
     InvalidToolCall,
     ToolMessage,
 )
+from typing_extensions import TypedDict
 
 from openmanus_graph.conversation.caches import ConversationReader, MessageCache
+from openmanus_graph.prompts import render
 from openmanus_graph.state.manus import PendingCall
 
 _SAME_CHARS = 12
@@ -50,7 +57,6 @@ NOT_RESUMED = frozenset({
 })  # fmt: skip
 """State that a resumed run does not take over: counts, and the end of the run before."""
 STEERING_KEY = "openmanus_remark"
-"""Marks a steering message."""
 SUMMARY_KEY = "openmanus_closing"
 """Marks the final summary of a run that a limit ended."""
 FENCE_KEY = "openmanus_fence"
@@ -74,7 +80,6 @@ class RequestedCall:
     name: str
     args: dict[str, Any]
     broken: InvalidToolCall | None = None
-    """The invalid call, if the arguments could not be parsed."""
 
 
 def resumed_state(message: AnyMessage | None) -> dict[str, Any]:
@@ -135,6 +140,11 @@ def last_results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
     return results[::-1]
 
 
+def ends_run(result: AnyMessage) -> bool:
+    noted: Any = getattr(result, "artifact", None)
+    return isinstance(noted, dict) and "ends_run" in noted
+
+
 def task_text_of(message: HumanMessage) -> str:
     """Return what the user said in a message, without the summary of a compaction."""
     return str(message.additional_kwargs.get(TASK_KEY) or message.text)
@@ -153,10 +163,7 @@ def with_text(message: BaseMessage, text: str) -> str | list[str | dict[str, Any
 
 
 def last_text(messages: Sequence[AnyMessage]) -> str:
-    """Return the newest text of the model in the current run, empty if there is none.
-
-    Pieces of one text that the length limit cut are joined.
-    """
+    """Return the newest of `texts`, empty if there is none."""
     return next((text for _, text in texts(messages)), "")
 
 
@@ -206,13 +213,8 @@ def is_cut_text(reply: AIMessage) -> bool:
 
 
 def calls_in_order(reply: AIMessage) -> list[RequestedCall]:
-    """Return all calls of a reply in the model's order, including invalid ones.
-
-    LangChain stores invalid calls separately. `with_invalid_call_positions` stores their positions.
-    """
-    calls = [
-        RequestedCall(call["id"] or "", call["name"], call["args"]) for call in reply.tool_calls
-    ]
+    """Return all calls of a reply, including invalid ones, in the model's order."""
+    calls = [RequestedCall(one["id"] or "", one["name"], one["args"]) for one in reply.tool_calls]
     places: Sequence[int] = reply.additional_kwargs.get(_INVALID_CALLS_KEY, ())
     for number, call in enumerate(reply.invalid_tool_calls):
         place = places[number] if number < len(places) else len(calls)
@@ -290,7 +292,6 @@ class ConversationIndex:
     """What is looked up in a conversation again and again."""
 
     run_start: int = -1
-    """Position of the newest user message; -1 without one."""
     message_ids: set[str | None] = field(default_factory=set[str | None])
     call_ids: set[str | None] = field(default_factory=set[str | None])
     calls: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -313,3 +314,68 @@ def conversation_index(messages: Sequence[AnyMessage]) -> ConversationIndex:
             index.call_ids.update(call["id"] for call in made)
             index.calls.update(canonical_calls(message))
     return index
+
+
+M = TypeVar("M", bound=BaseMessage)
+ENVIRONMENT_KEY = "openmanus_environment"
+ATTACHED = "Files in the workspace: "
+"""Begins the last paragraph of a message that came with files."""
+LISTING = "listing"
+
+
+class Environment(TypedDict):
+    facts: dict[str, str]
+    """Texts by name. A later message has only changed ones."""
+    heads: list[str]
+    """Names of the files whose content the listing shows."""
+
+
+def environment_of(messages: Sequence[BaseMessage]) -> Environment:
+    """Return all that the user messages tell. Of texts with the same name, the last counts."""
+    merged = Environment(facts={}, heads=[])
+    for message in messages:
+        if (reported := message.additional_kwargs.get(ENVIRONMENT_KEY)) is not None:
+            own = cast("Environment", reported)  # made by `with_environment`
+            merged["facts"] |= own["facts"]
+            merged["heads"] = own["heads"] if LISTING in own["facts"] else merged["heads"]
+    return merged
+
+
+def listed_heads(messages: Sequence[BaseMessage]) -> list[str]:
+    """Return the names of the files whose content the conversation's listing shows."""
+    return environment_of(messages)["heads"]
+
+
+def with_environment(
+    messages: Sequence[AnyMessage], facts: Mapping[str, str], heads: Sequence[str] = ()
+) -> list[AnyMessage] | None:
+    """Return the conversation with new facts in its newest user message; None if it has them.
+
+    What earlier messages tell is not repeated. `facts` has the current texts by name. `heads` names
+    the files whose content the listing in `facts` shows.
+    """
+    user = last_user_message(messages)
+    if user is None:
+        return None
+    known = environment_of([one for one in messages if isinstance(one, HumanMessage)])["facts"]
+    new = {name: text for name, text in facts.items() if text and known.get(name) != text}
+    if not new and ENVIRONMENT_KEY in user.additional_kwargs:
+        return None
+    own = environment_of([user])
+    shown = list(heads) if LISTING in new else own["heads"]
+    reported = Environment(facts={**own["facts"], **new}, heads=shown)
+    extra = {**user.additional_kwargs, ENVIRONMENT_KEY: reported}
+    changed = user.model_copy(update={"additional_kwargs": extra})
+    return [changed if one is user else one for one in messages]
+
+
+def shown_environment(message: M) -> M:
+    """Return a message as requests show it: its facts come before its text."""
+    if ENVIRONMENT_KEY not in message.additional_kwargs:
+        return message
+    facts = "\n".join(environment_of([message])["facts"].values())
+    text = f"{render('about_run', facts=facts)}\n{message.text}" if facts else message.text
+    extra: dict[str, Any] = {**message.additional_kwargs}
+    del extra[ENVIRONMENT_KEY]
+    changed = {"content": with_text(message, text), "additional_kwargs": extra}
+    return message.model_copy(update=changed)

@@ -14,7 +14,6 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 MAX_DEPTH = 100
-"""Limit of nested lists and objects."""
 MAX_KEY_CHARS = 1000
 UNREADABLE_CHARACTER = "\ufffd"
 TOO_DEEP = f"lists or objects that are nested more than {MAX_DEPTH} levels deep"
@@ -53,10 +52,7 @@ def first_surrogate(value: object) -> str | None:
 
 
 def odd_argument(args: Mapping[str, Any]) -> str:
-    """Say which argument of a call cannot be stored or sent; empty if all can.
-
-    Lone surrogates are left to `first_surrogate`.
-    """
+    """Return which argument of a call cannot be stored or sent, except for lone surrogates."""
     for name, value in args.items():
         if len(name) > MAX_KEY_CHARS:
             return f"The name of an argument has {len(name)} characters"
@@ -142,10 +138,7 @@ LITERALS = {"true": True, "false": False, "null": None, "none": None, "nil": Non
 
 
 def read_json(text: str, position: int = 0) -> tuple[Any, int]:
-    """Return the value that begins at a position, and where it ends.
-
-    Raises one of `UNREADABLE` if none can be read.
-    """
+    """Return the value at a position, and where it ends. Raises one of `UNREADABLE`."""
     try:
         return _DECODER.raw_decode(text, position)
     except ValueError:

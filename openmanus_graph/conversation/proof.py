@@ -15,8 +15,7 @@ from openmanus_graph.conversation.announcements import (
 )
 from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
 from openmanus_graph.conversation.figures import claims_in
-from openmanus_graph.conversation.history import canonical_calls, run_messages
-from openmanus_graph.conversation.outcome import ends_run
+from openmanus_graph.conversation.history import canonical_calls, ends_run, run_messages
 from openmanus_graph.prompts import render
 
 _MOST_BEFORE = 400
@@ -92,7 +91,6 @@ _RUNS = {
     r"|\b(?:python3?|node|np[mx]|bash|sh|ruby|go|cargo|source)\b[^|;&]*{test}",
     "python_execute": r"\b(?:import|from) {test}\b|\b(?:subprocess|runpy|exec|system)\b.*{test}",
 }
-"""How a call runs a test, by tool."""
 _ALL_TESTS = r"\b(?:pytest|unittest|(?:npm|make|go|cargo) (?:run )?test)\b"
 _QUESTION = r"(?:how (?:many|much|often|long|old|far)|which|what|who|where|when)\b"
 _TWO_QUESTIONS = re.compile(
@@ -114,7 +112,6 @@ _COUNTS = re.compile(
     r"|(?:多少|几)[个行次条]"
 )
 _READING = {"read_file", "str_replace_editor"}
-"""Tools that show data unchanged."""
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d+(?![\w/:-]|[.,]\d)")
 _FEW_LINES = 4
 """So many lines can be compared by reading."""
@@ -127,10 +124,7 @@ _MOST_CHARS = 2000
 
 
 def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
-    """Return the missing files that a task asks to make, unless the answer admits it.
-
-    An empty file counts as missing, unless it was to be empty.
-    """
+    """Return the missing files that a task asks to make, unless the answer admits it."""
     missing = [*files.missing]
     if not re.search(_EMPTY_WANTED, task):
         missing += files.empty
@@ -161,15 +155,12 @@ def emptied_files(task: str, files: NamedFiles) -> list[str]:
     """Return the files that lost most of their content although the task does not ask for it."""
     if re.search(_REMOVES, own_words(task)):
         return []
-    changes = asks_for_change(task)
+    changes = _wanted_changes(task)
     return [name for name in files.shrunk if changes or not _is_to_be_made(name, task)]
 
 
-def asks_for_change(task: str) -> bool:
-    return bool(_wanted_changes(task))
-
-
 def _wanted_changes(task: str) -> list[str]:
+    """Return the sentences of a task that ask to change something."""
     sentences = SENTENCE_END.split(own_words(task))
     return [one for one in sentences if re.search(_CHANGES, one) and not re.match(_HOW, one)]
 
@@ -199,7 +190,7 @@ def lack_of_proof(
     again.
     """
     outcomes = _outcomes(messages)
-    about_failures = _ABOUT_FAILURES.search(own_words(task)) and not asks_for_change(task)
+    about_failures = _ABOUT_FAILURES.search(own_words(task)) and not _wanted_changes(task)
     if outcomes and outcomes[-1].failed and not about_failures:
         return f"the last call ({outcomes[-1].name}) failed"
     repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
@@ -215,9 +206,11 @@ def lack_of_proof(
 
 def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> str:
     """Return why a question about files has no reliable result; empty if it may have."""
-    if not outcomes or asks_for_change(task) or not names_things(task):
+    if not outcomes or _wanted_changes(task) or not names_things(task):
         return ""
-    if _has_only_found_nothing(outcomes):
+    ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
+    empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
+    if ran and ran[-1] in empty and len(set(empty)) == 1:  # a second, different one is believed
         return "the program found nothing: compare its condition with some lines of the data"
     asked = own_words(task)[:_MOST_CHARS]
     if _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
@@ -227,20 +220,10 @@ def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> 
     return ""
 
 
-def _has_only_found_nothing(outcomes: Sequence[_Outcome]) -> bool:
-    """Return True if the last program found nothing. A second, different one is believed."""
-    ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
-    empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
-    return bool(ran) and ran[-1] in empty and len(set(empty)) == 1
-
-
 def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
     """Return True if a program has named the answer's words, or little was to be compared."""
-    seen = [
-        one
-        for one in outcomes
-        if not one.failed and one.said != "(no output)" and one.name != "search_tools"
-    ]
+    said = (one for one in outcomes if not one.failed and one.said != "(no output)")
+    seen = [one for one in said if one.name != "search_tools"]
     reads = [one for one in seen if one.name in _READING]
     is_long = any(str(one.said).count("\n") >= _FEW_LINES for one in reads)
     if reads and named_files(task) and not is_long:
@@ -279,13 +262,9 @@ def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
 def _is_result(answer: str, outcome: _Outcome) -> bool:
     """Return True if a program printed the figures of an answer."""
     figures = [one.text for one in claims_in(answer)]
-    return (
-        outcome.name in CALCULATING
-        and bool(figures)
-        and all(
-            re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.])", str(outcome.said)) for one in figures
-        )
-    )
+    said = str(outcome.said)
+    found = (re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.])", said) for one in figures)
+    return outcome.name in CALCULATING and bool(figures) and all(found)
 
 
 def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
@@ -306,22 +285,16 @@ def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
 
 def _test_that_has_to_pass(task: str, outcomes: Sequence[_Outcome]) -> str:
     """Return the test that a task wants to pass, if its last run did not."""
-    if not (_HAS_TO_PASS.search(own_words(task)) and asks_for_change(task)):
+    if not (_HAS_TO_PASS.search(own_words(task)) and _wanted_changes(task)):
         return ""
     for test in (name for name in named_files(task) if "test" in name.lower()):
         stem = re.escape(PurePath(test).stem)
-        runs = [one for one in outcomes if _runs(one, stem)]
+        forms = {name: f"{one.format(test=stem)}|{_ALL_TESTS}" for name, one in _RUNS.items()}
+        calls = (one for one in outcomes if one.name in forms)
+        runs = [one for one in calls if re.search(forms[one.name], one.args.replace("\\n", "\n"))]
         if not runs or runs[-1].failed:
             return test
     return ""
-
-
-def _runs(outcome: _Outcome, test: str) -> bool:
-    pattern = _RUNS.get(outcome.name)
-    if pattern is None:
-        return False
-    code = outcome.args.replace("\\n", "\n")
-    return bool(re.search(f"{pattern.format(test=test)}|{_ALL_TESTS}", code))
 
 
 def _is_half(answer: str, task: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reads what a reply means for its run: calls, the answer, or what to ask the model. Pure."""
+"""Reads what a reply means for its run: calls, the answer, the end, or a question. Pure."""
 
 import json
 import sys
@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage
+from pydantic import BaseModel, ValidationError
 
-from openmanus_graph.conversation import evidence, proof
+from openmanus_graph.conversation import evidence, history, proof
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
@@ -17,48 +18,25 @@ from openmanus_graph.conversation.announcements import (
     says_next_action,
     says_something,
 )
-from openmanus_graph.conversation.history import (
-    NOTES_KEY,
-    STEP_KEY,
-    SUMMARY_KEY,
-    UNREAD_CALL_KEY,
-    is_cut_text,
-    last_reply,
-    last_results,
-    last_text,
-    last_user_message,
-    newest_first,
-    task_text_of,
-    texts,
-)
 from openmanus_graph.conversation.loose_json import odd_value
-from openmanus_graph.conversation.outcome import (
-    ResponseFormat,
-    asked_to_end_before,
-    ends_run,
-    validated,
-)
 from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import AnswerCheck
 from openmanus_graph.state.manus import Claims, no_claims
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.validation import schema_problems, validation_problems
+
+ResponseFormat = dict[str, Any] | type[BaseModel]
+Ending = Literal["answer", "success", "failure"]
+NO_TASK = (
+    "There is no task: no message of the user says or shows anything. "
+    'Give one, e.g. {"messages": [{"role": "user", "content": "..."}]}.'
+)
 
 ReplyKind = Literal[
-    "calls",
-    "answer",
-    "cut",
-    "empty",
-    "announcement",
-    "unread_call",
-    "unstructured",
-    "hollow",
-    "echo",
-    "figures",
-    "unmade",
-    "unread",
-    "unproven",
-]
+    "calls", "answer", "cut", "empty", "announcement", "unread_call", "unstructured", "hollow",
+    "echo", "figures", "unmade", "unread", "unproven",
+]  # fmt: skip
 NO_FILES = NamedFiles()
 MOST_ASKED: dict[ReplyKind, int] = {"empty": sys.maxsize, "unstructured": 3, "cut": 8}
 """How often in a row the model is asked about such a reply before the run fails; once for others.
@@ -81,10 +59,7 @@ class AnswerRules:
 
 
 def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
-    """Return the rules of a run, given the state of the files that its task names.
-
-    `small` tells whether its model is treated as a small one.
-    """
+    """Return the rules of a run, whose model may be treated as a `small` one."""
     shown = "\n".join([settings.instructions, *settings.prompts.values()])
     return AnswerRules(files, settings.answer_check or ("fail" if small else "mark"), shown)
 
@@ -93,7 +68,6 @@ def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) 
 class ReplyReading:
     kind: ReplyKind
     structured: Any = None
-    """The validated object, if the answer must be one."""
     answer: str = ""
     """The answer, if it is only a part of the reply's text."""
     asked: int = 0
@@ -101,9 +75,7 @@ class ReplyReading:
     what: str = ""
     """The figures or files that it is about."""
     gives_up: bool = False
-    """Whether the answer says that the work is not done."""
     claims: Claims = field(default_factory=no_claims)
-    """How many claims of an answer were found."""
 
     @property
     def failed(self) -> bool:
@@ -123,10 +95,10 @@ def read_reply(
     without_calls = replies_without_calls(messages)
     if not without_calls:
         return ReplyReading("calls")
-    reply, text = without_calls[-1], last_text(messages)
-    cut = sum(map(is_cut_text, without_calls[:-1]))
+    reply, text = without_calls[-1], history.last_text(messages)
+    cut = sum(map(history.is_cut_text, without_calls[:-1]))
     asked = sum(1 for earlier in without_calls[:-1] if earlier.text.strip()) - cut
-    if is_cut_text(reply):
+    if history.is_cut_text(reply):
         return ReplyReading("cut", asked=cut)
     if not reply.text.strip():
         return ReplyReading("empty")
@@ -163,7 +135,7 @@ def _read_text(
             return ReplyReading("announcement", asked=asked)
         return judge_answer(marked, text, messages, rules, asked)
     wrapped = evidence.plain_answer(text, task) != text
-    if UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
+    if history.UNREAD_CALL_KEY in reply.additional_kwargs and not wrapped:
         return ReplyReading("unread_call", asked=asked)
     worked |= bool(files.missing) and proof.denies(text, files.missing)  # it says what came of them
     files = replace(files, missing=proof.unmade_files(text, task, files))
@@ -176,15 +148,7 @@ def _read_text(
 def judge_answer(
     said: str, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
 ) -> ReplyReading:
-    """Return the reading of a text that could be the answer.
-
-    Args:
-        said: The text.
-        text: The reply that contains it.
-        messages: The conversation.
-        rules: By which it is judged.
-        asked: How often in a row the model was asked about its replies.
-    """
+    """Return the reading of what a reply `said`, which could be the answer."""
     task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
     quoted = evidence.is_quoted(said, messages, strict=rules.strict)
     answer = said if quoted else evidence.plain_answer(said, task)
@@ -229,13 +193,10 @@ def _undone(
 
 
 def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
-    """Return the replies without calls at the end of a conversation, oldest first.
-
-    Those before a steering message, a result or a final summary do not count.
-    """
+    """Return the replies at the end that are no summaries and have no calls, oldest first."""
     replies: list[AIMessage] = []
     for message in reversed(messages):
-        if not isinstance(message, AIMessage) or SUMMARY_KEY in message.additional_kwargs:
+        if not isinstance(message, AIMessage) or history.SUMMARY_KEY in message.additional_kwargs:
             break
         if message.tool_calls or message.invalid_tool_calls:
             break
@@ -245,14 +206,14 @@ def replies_without_calls(messages: Sequence[AnyMessage]) -> list[AIMessage]:
 
 def asked_about_ending(messages: Sequence[AnyMessage]) -> int:
     """Return how often in a row the model was asked about replies before it ended the run."""
-    before = messages[: len(messages) - len(last_results(messages)) - 1]
+    before = messages[: len(messages) - len(history.last_results(messages)) - 1]
     texts_before = [one for one in replies_without_calls(before) if one.text.strip()]
     return len(texts_before) + int(asked_to_end_before(messages))
 
 
 def asks_again(messages: Sequence[AnyMessage]) -> bool:
     """Return True if the newest reply is the first empty one, non-answer or repetition."""
-    replies = [one for one in replies_without_calls(messages) if not is_cut_text(one)]
+    replies = [one for one in replies_without_calls(messages) if not history.is_cut_text(one)]
     return len(replies) == 1 if replies else detect_stuck(messages).repeats == 2
 
 
@@ -263,15 +224,15 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
     An earlier one counts if it adds something to the task, and no file that the task names is
     missing.
     """
-    task, worked, newest = task_of(messages), has_worked(messages), last_reply(messages)
-    ending = {m.tool_call_id for m in last_results(messages) if ends_run(m)}
+    task, worked, newest = task_of(messages), has_worked(messages), history.last_reply(messages)
+    ending = {m.tool_call_id for m in history.last_results(messages) if history.ends_run(m)}
     announces = partial(announces_work, task=task, worked=worked, files=files, asked=True)
     for call in newest.tool_calls if newest else ():
         if call["id"] in ending and (given := str(call["args"].get("answer") or "").strip()):
             # A model that has worked and names it the answer is believed.
             return "" if not worked and announces(given) else given
-    for message, text in texts(messages):
-        if {SUMMARY_KEY, UNREAD_CALL_KEY} & message.additional_kwargs.keys():
+    for message, text in history.texts(messages):
+        if {history.SUMMARY_KEY, history.UNREAD_CALL_KEY} & message.additional_kwargs.keys():
             continue  # it says what was not done then
         if announces(text):
             continue
@@ -282,11 +243,11 @@ def answer_beside_calls(messages: Sequence[AnyMessage], files: NamedFiles = NO_F
 
 def task_of(messages: Sequence[AnyMessage]) -> str:
     """Return what the person said to begin the run, or the text of a plan's step."""
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     if message is None:
         return ""
     kwargs = message.additional_kwargs
-    return str(kwargs[STEP_KEY]) if STEP_KEY in kwargs else task_text_of(message)
+    return str(kwargs.get(history.STEP_KEY, history.task_text_of(message)))
 
 
 def has_worked(messages: Sequence[AnyMessage]) -> bool:
@@ -294,8 +255,71 @@ def has_worked(messages: Sequence[AnyMessage]) -> bool:
 
     A compacted conversation has only notes of calls. A call that only ends the run does no work.
     """
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     given = message.additional_kwargs if message is not None else {}
-    if NOTES_KEY in given or given.get("images"):
+    if history.NOTES_KEY in given or given.get("images"):
         return True
-    return any(map(evidence.has_succeeded, newest_first(messages)))
+    return any(map(evidence.has_succeeded, history.newest_first(messages)))
+
+
+@dataclass(frozen=True)
+class ToolEnding:
+    ending: Ending
+    text: str
+    structured: Any
+    failed: tuple[str, ...]
+    """Failed calls of the same reply, because of which the run continues."""
+
+
+def tool_ending(messages: Sequence[AnyMessage]) -> ToolEnding | None:
+    """Return the request of the newest results to end the run, if there is one.
+
+    It counts only if no other call of the step failed. `terminate(failure)` always counts.
+    """
+    results = history.last_results(messages)
+    result = next(filter(history.ends_run, results), None)
+    if result is None:
+        return None
+    failed = tuple(other.name or "?" for other in results if other.status == "error")
+    asked: dict[str, Any] = result.artifact
+    ending: Ending = asked["ends_run"]
+    failed = () if ending == "failure" else failed
+    return ToolEnding(ending, result.text, asked.get("structured"), failed)
+
+
+def asked_to_end_before(messages: Sequence[AnyMessage]) -> bool:
+    """Return True if the previous step also asked to end the run, and could have."""
+    before = tool_ending(messages[: len(messages) - len(history.last_results(messages)) - 1])
+    return before is not None and not before.failed
+
+
+def tool_outcome(ending: ToolEnding, said: str) -> dict[str, Any] | None:
+    """Return the state update that ends a run as a tool requested; None if it lacks an answer.
+
+    `said` is the answer in the text next to the calls, if there is one.
+    """
+    if ending.ending == "answer":
+        ended = {"status": "finished", "stop_reason": "answer", "structured": ending.structured}
+        return {**ended, "answer": ending.text}
+    if ending.ending == "failure":
+        answer = said or "The task could not be done."
+        return {"status": "failed", "stop_reason": "terminate", "answer": answer}
+    return {"status": "finished", "stop_reason": "terminate", "answer": said} if said else None
+
+
+def failure(sentence: str) -> dict[str, Any]:
+    return {"status": "failed", "stop_reason": "error", "answer": sentence}
+
+
+def validated(value: Any, response_format: ResponseFormat) -> Any:
+    """Return an object as plain data. A ToolError tells the model what is wrong."""
+    if isinstance(response_format, dict):
+        problems = schema_problems(response_format, value)
+        if problems:
+            raise ToolError(f"That does not fit the schema. {'; '.join(problems)}.")
+        return value
+    try:
+        return response_format.model_validate(value).model_dump(mode="json")
+    except ValidationError as error:
+        details = "; ".join(validation_problems(error))
+        raise ToolError(f"That does not fit the schema. {details}.") from error

@@ -62,10 +62,7 @@ def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
 
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:
-    """Return the fingerprints of the run's last agent steps, oldest first.
-
-    Steps before a steering message do not count, because it changes the situation.
-    """
+    """Return the fingerprints of the run's steps since a steering message, oldest first."""
     found, start = _conversations.advance(messages, _RecentSteps)
     for message in messages[start:]:
         if kept := message.additional_kwargs.get(KEPT_STEPS_KEY):

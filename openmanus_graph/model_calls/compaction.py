@@ -19,13 +19,13 @@ from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.environment import environment_of
 from openmanus_graph.conversation.evidence import is_echo
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     SUMMARY_KEY,
     UNREAD_CALL_KEY,
     cut_by,
+    environment_of,
     is_steering,
     last_text,
     last_user_message,

@@ -37,8 +37,11 @@ from openmanus_graph.conversation.history import (
     with_text,
 )
 from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
-from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
-from openmanus_graph.conversation.thoughts import split_thoughts
+from openmanus_graph.conversation.text_calls import (
+    holds_unread_call,
+    read_text_calls,
+    split_thoughts,
+)
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import unquoted_text
 

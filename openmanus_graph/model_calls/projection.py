@@ -25,11 +25,11 @@ from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.file_kinds import media_type_of
 from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.caches import is_unchanged
-from openmanus_graph.conversation.environment import shown_environment
 from openmanus_graph.conversation.history import (
     calls_in_order,
     is_cut_text,
     run_messages,
+    shown_environment,
 )
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.recorder import fact_of_run, without_data

@@ -16,7 +16,7 @@ from openmanus_graph.backends.models.dialects import Dialect
 from openmanus_graph.backends.models.failures import Failure, FailureKind, ModelError, classify
 from openmanus_graph.backends.models.resolved import CallForm, cache_options
 from openmanus_graph.conversation.history import is_cut_text
-from openmanus_graph.conversation.thoughts import SaidStream
+from openmanus_graph.conversation.text_calls import SaidStream
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.calls_as_text import read_step, steps_request
 from openmanus_graph.model_calls.fitting import Fitter, Learning

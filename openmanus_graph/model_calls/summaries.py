@@ -10,13 +10,15 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, Environment, environment_of
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
+    ENVIRONMENT_KEY,
     NOTES_KEY,
     ORIGIN_KEY,
     TASK_KEY,
     VERIFIED_KEY,
+    Environment,
+    environment_of,
     is_cut_text,
     is_steering,
     last_user_message,

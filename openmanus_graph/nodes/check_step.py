@@ -12,11 +12,10 @@ from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.nodes.schedule import enter_batch
 from openmanus_graph.planning import flow
 from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
-from openmanus_graph.planning.drafting import Drafting, next_draft, steps_text
+from openmanus_graph.planning.drafting import Drafting, attempt_text, next_draft, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.parallel_batch import ParallelBatch
-from openmanus_graph.planning.plan_view import emit_step_event
-from openmanus_graph.planning.step_outcome import attempt_text
+from openmanus_graph.planning.plan import emit_step_event
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.limits import LimitReached

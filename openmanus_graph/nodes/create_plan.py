@@ -13,13 +13,18 @@ from langgraph.types import Overwrite, interrupt
 
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import has_task, last_user_message, resumed_state
-from openmanus_graph.conversation.outcome import NO_TASK, failure
+from openmanus_graph.conversation.replies import NO_TASK, failure
 from openmanus_graph.model_calls.recorder import awaited_fact, run_path
 from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
-from openmanus_graph.planning.plan_view import plan_request, publish_plan
+from openmanus_graph.planning.plan import (
+    PlanError,
+    make_steps,
+    plan_request,
+    plan_text,
+    publish_plan,
+)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
 from openmanus_graph.runtime.events import Emit, notice

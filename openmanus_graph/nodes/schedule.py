@@ -24,11 +24,12 @@ from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning import flow
-from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
+from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, run_evidence, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
     ExecutorRun,
     ExecutorSet,
+    StepLimits,
     metadata_inside,
     named_files,
 )
@@ -39,9 +40,7 @@ from openmanus_graph.planning.parallel_batch import (
     plan_around,
     report_of,
 )
-from openmanus_graph.planning.plan import most_at_once
-from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
-from openmanus_graph.planning.step_outcome import StepLimits, run_evidence
+from openmanus_graph.planning.plan import emit_step_event, most_at_once, publish_plan
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import reached_limit

@@ -17,24 +17,22 @@ from openmanus_graph.conversation.history import (
     last_text,
     pending_calls,
 )
-from openmanus_graph.conversation.outcome import (
-    ToolEnding,
-    asked_to_end_before,
-    failure,
-    tool_ending,
-    tool_outcome,
-)
 from openmanus_graph.conversation.replies import (
     NO_FILES,
     ReplyKind,
     ReplyReading,
+    ToolEnding,
     answer_beside_calls,
     answer_rules,
     asked_about_ending,
+    asked_to_end_before,
+    failure,
     judge_answer,
     read_reply,
     replies_without_calls,
     task_of,
+    tool_ending,
+    tool_outcome,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.model_calls.run_models import asks_small_model

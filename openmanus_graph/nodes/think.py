@@ -28,8 +28,7 @@ from openmanus_graph.conversation.history import (
     last_user_message,
     resumed_state,
 )
-from openmanus_graph.conversation.outcome import NO_TASK, failure
-from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
+from openmanus_graph.conversation.replies import NO_TASK, answer_rules, failure, read_reply, task_of
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction, close_run
 from openmanus_graph.model_calls.recorder import recorded_fact

@@ -13,14 +13,15 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files
-from openmanus_graph.backends.persistence.steering import SteeringReader
-from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
 from openmanus_graph.conversation.history import (
+    ENVIRONMENT_KEY,
     HANDOVER_KEY,
+    LISTING,
     STEP_KEY,
     last_results,
     last_user_message,
     recently_called,
+    with_environment,
 )
 from openmanus_graph.conversation.replies import asks_again, task_of
 from openmanus_graph.model_calls.budget import keeps_summary_reserve

@@ -19,8 +19,8 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import awaited_fact, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
+from openmanus_graph.planning.drafting import attempt_name, evidence_text
 from openmanus_graph.planning.flow import is_judged
-from openmanus_graph.planning.step_outcome import attempt_name, evidence_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
@@ -122,10 +122,7 @@ async def command_problem(
     *,
     in_empty_folder: bool = False,
 ) -> str | None:
-    """Run a check's command; return its output if it fails.
-
-    In an empty folder, no check should hold.
-    """
+    """Run a check's command; return its output if it fails. None should hold in an empty folder."""
     which = "-empty" if in_empty_folder else "-corrected" if is_judged(step_run) else ""
     call = PendingCall(
         id=f"check-{step_run['id']}-{step_run['attempt']}{which}",
@@ -171,12 +168,7 @@ def verdict(done: bool, reason: str) -> Observation:
 async def check_step_run(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, Usage]:
-    """Return why a step that has run is not done (None if it is), and the usage of the check.
-
-    Raises:
-        LimitReached: The run's limits forbid the model call of the check.
-        ModelError: That call failed after all retries.
-    """
+    """Return why a step is not done (None if it is), and the usage. Raises as `call_model`."""
     if step_run["outcome"] != "succeeded":
         return step_run["result"], no_usage()
     kind, wanted = read_check(step_run["done_when"])
@@ -192,12 +184,8 @@ async def check_step_run(
     if not wanted:
         return None, no_usage()
     evidence = await evidence_text(step_run, session)
-    request = render(
-        "plan_check_request",
-        text=step_run["text"],
-        done_when=step_run["done_when"],
-        evidence=evidence,
-    )
+    text, done_when = step_run["text"], step_run["done_when"]
+    request = render("plan_check_request", text=text, done_when=done_when, evidence=evidence)
     reply, usage = await ask_judge("plan_check", request, verdict, state, session, emit)
     return read_verdict(reply), usage
 
@@ -308,15 +296,10 @@ def judgement(check_is_wrong: bool, reason: str, corrected_check: str = "") -> O
 async def judge_disputed_check(
     step_run: StepRun, state: PlanningState, session: Session, emit: Emit
 ) -> tuple[str | None, str, Usage]:
-    """Have a judge review a step's failed check.
+    """Have a judge review a step's failed check. Raises as `check_step_run`.
 
-    Returns:
-        The corrected check, or None to keep it; the judge's reason, or why its correction does not
-        count; the usage of the call.
-
-    Raises:
-        LimitReached: The run's limits forbid the model call.
-        ModelError: That call failed after all retries.
+    Returns the corrected check, or None to keep it; the judge's reason, or why its correction does
+    not count; and the usage of the call.
     """
     request = render(
         "plan_judge_request",
@@ -355,7 +338,7 @@ def read_judgement(reply: AIMessage, done_when: str) -> tuple[str | None, str]:
         kind, wanted = read_check(corrected)
         was, was_wanted = read_check(done_when)
         if kind == "question" or not wanted or (was, kind) == ("command", "file"):
-            return None, f"{reason} But its correction is no such check: `{corrected}`."
+            return None, f"{reason} But its correction is not a valid check: `{corrected}`."
         if (kind, wanted) == (was, was_wanted):
             return None, f"{reason} But it changed nothing."
         return f"{kind}: {wanted}", reason

@@ -8,29 +8,29 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import islice
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.backends.files.file_content import content_head
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.persistence.steering import steering_reader
-from openmanus_graph.conversation.environment import with_environment
-from openmanus_graph.conversation.history import calls_in_order
+from openmanus_graph.conversation.history import calls_in_order, is_steering, with_environment
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning import flow
-from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps
-from openmanus_graph.planning.plan_view import plan_files
-from openmanus_graph.planning.step_outcome import attempt_text
+from openmanus_graph.planning.executor_run import ExecutorSet, names_in
+from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps, plan_files
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace, find, opened_file
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import PendingCall, Step, Usage, add_usage, no_usage
 from openmanus_graph.state.planning import PlanningState, StepRun
@@ -53,7 +53,6 @@ class Drafting:
     """What a plan is made from."""
 
     state: PlanningState
-    """The task, and the current plan if there is one."""
     messages: Sequence[AnyMessage]
     """The conversation about the plan so far."""
     executors: ExecutorSet
@@ -80,16 +79,13 @@ class Drafting:
 
 @dataclass(frozen=True)
 class Draft:
-    """The result of a turn."""
-
     messages: Sequence[AnyMessage] = ()
     """The conversation about the plan so far."""
     title: str = ""
     steps: list[Step] | None = None
     """The plan; None as long as there is none."""
     over: bool = False
-    """Whether the model gets no other turn: it has planned, has given up, or its replies are used
-    up."""
+    """Whether the model gets no other turn: it has planned, gave up, or used up its replies."""
     saw_files: bool = False
     """Whether it was shown contents of files, which may have written what the plan says."""
     usage: Usage = field(default_factory=no_usage)
@@ -97,12 +93,7 @@ class Draft:
 
 
 async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
-    """Take one turn: run the calls by which the model looks at files, or ask it.
-
-    Raises:
-        LimitReached: The run's limits forbid the model call.
-        ModelError: That call failed after all retries.
-    """
+    """Run the calls by which the model looks at files, or ask it. Raises as `call_model`."""
     groups = await open_groups(drafting.toolset.tools, drafting.toolset.traits, drafting.messages)
     if groups:
         return await _look(drafting, groups, session, emit)
@@ -162,10 +153,7 @@ async def _look(
 
 
 def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
-    """Return the first plan of a reply, or what is wrong with the reply.
-
-    Calls by which it looks at files get no answer yet: the next turn runs them.
-    """
+    """Return the first plan of a reply, or what is wrong. Calls that look get no answer yet."""
     may_look = MAX_LOOK_CALLS if drafting.looks < MAX_LOOKS else 0
     looking = 0
     answers: list[AnyMessage] = []
@@ -194,7 +182,7 @@ def read_draft(reply: AIMessage, drafting: Drafting) -> Draft:
 def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tuple[str, list[Step]]:
     """Return title and steps of a call's plan. PlanError, ToolError: it makes no plan."""
     if name in drafting.look_tools:
-        raise PlanError("you can look no further")
+        raise PlanError("you have looked at files often enough")
     if name != PLAN_TOOL:
         raise PlanError(f"there is no tool {name!r} here")
     drafting.toolset.check(name, args)
@@ -213,7 +201,6 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
 RESULT_CHARS = 6000
 """Limit of a step's result in the requests of other steps and of the summary."""
 RESULTS_CHARS = 60_000
-"""Limit of all results in one such request."""
 STEPS_AROUND = 12
 """Steps before and after one that its request shows of a long plan, and so many ancestors."""
 LINE_CHARS = 200
@@ -247,9 +234,8 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
 def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> str:
     """List the steps of a plan by their ids, one per line.
 
-    Args:
-        current: The step that the list is for. Its own text, and the results of the steps that it
-            depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
+    `current` is the step that the list is for. Its own text, and the results of the steps that it
+    depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
     """
     direct = current["depends_on"] if current else []
     ancestors = ancestors_of(step_runs, current["id"]) if current else []
@@ -286,9 +272,8 @@ def _outcome_line(step_run: StepRun) -> str:
 def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
     """Return all steps with their results.
 
-    Args:
-        with_errors: Whether to include how steps failed, in the words of tools and checks. For a
-            model that writes about it, not for an answer.
+    `with_errors` includes how steps failed, in the words of tools and checks: for a model that
+    writes about it, not for an answer.
     """
     chars = _chars_per_result(len(step_runs))
     parts: list[str] = []
@@ -306,3 +291,101 @@ def results_text(step_runs: Sequence[StepRun], *, with_errors: bool) -> str:
 
 def _chars_per_result(results: int) -> int:
     return min(RESULT_CHARS, RESULTS_CHARS // max(1, results))
+
+
+SHOWN_RESULT_CHARS, EVIDENCE_CHARS = 2000, 8000
+"""Limits of one tool's result, and of all results that are kept (the newest)."""
+PERSON_CHARS = 3000
+FILES_CHARS = 12_000
+_ARGS_CHARS = 300
+_MOST_FILES = 12
+_MOST_NAMES = 500
+_ASK_TOOL, _QUESTION = "ask_human", "inquire"
+
+
+def run_evidence(messages: Sequence[AnyMessage]) -> str:
+    """Return the user's messages and the tools' results in a step's run; empty without any."""
+    calls = {
+        str(call["id"]): call["args"]
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    lines: list[str] = []
+    for message in messages:
+        if is_steering(message):
+            lines.append(message.text)
+        elif isinstance(message, ToolMessage) and message.name == _ASK_TOOL:
+            question = calls.get(message.tool_call_id, {}).get(_QUESTION, "")
+            lines.append(f"Asked {question!r}: {message.text}")
+    person = cut_middle("\n".join(lines), PERSON_CHARS)
+    results = [
+        f"{one.name} {cut_middle(str(calls.get(one.tool_call_id, '')), _ARGS_CHARS)}\n"
+        f"{cut_middle(one.text, SHOWN_RESULT_CHARS)}"
+        for one in messages
+        if isinstance(one, ToolMessage) and one.name != _ASK_TOOL
+    ]
+    left, first = EVIDENCE_CHARS, len(results)
+    while first and len(results[first - 1]) <= left:
+        first -= 1
+        left -= len(results[first])
+    parts = (
+        ("What the person said in it:", person),
+        ("What its tools said, the newest last:", "\n\n".join(results[first:])),
+    )
+    return "\n\n".join(f"{head}\n{mark_untrusted(text)}" for head, text in parts if text)
+
+
+def attempt_text(step_run: StepRun) -> str:
+    """Return why a step's newest attempt failed, with its report and what its tools said."""
+    notes, result = step_run["notes"], step_run["result"]
+    parts = [mark_untrusted(notes)]
+    if result not in notes:
+        parts.append(f"Its executor had reported:\n{mark_untrusted(result)}")
+    return "\n\n".join(filter(None, (*parts, step_run.get("evidence", ""))))
+
+
+async def evidence_text(step_run: StepRun, session: Session) -> str:
+    """Return all evidence about a step: its report, its run and its files."""
+
+    def read() -> str:
+        return file_heads(_named_files(step_run, session.workspace), session.workspace)
+
+    return render(
+        "plan_evidence",
+        report=mark_untrusted(step_run["result"]),
+        run=step_run.get("evidence", ""),
+        files=await recorded_fact(session, f"files to judge {attempt_name(step_run)} by", read),
+    )
+
+
+def attempt_name(step_run: StepRun) -> str:
+    return f"step {step_run['id']}, attempt {step_run['attempt']}"
+
+
+def _named_files(step_run: StepRun, workspace: Workspace) -> list[str]:
+    """Return the files that a step's check, its changes and its texts name."""
+    texts = (step_run["done_when"], *step_run["files"], step_run["result"], step_run["text"])
+    named = dict.fromkeys(name for text in texts for name in islice(names_in(text), _MOST_NAMES))
+    files: dict[str, None] = {}
+    for name in named:
+        try:
+            found = find(workspace, name)
+        except ToolError:
+            continue
+        if found is not None and found.is_file:
+            files[found.path] = None
+    return list(files)[:_MOST_FILES]
+
+
+def file_heads(paths: Sequence[str], workspace: Workspace) -> str:
+    """Return the beginnings of files, marked as text from outside. Blocks."""
+    chars = FILES_CHARS // max(1, len(paths))
+    heads: list[str] = []
+    for path in paths:
+        try:
+            with opened_file(workspace, path) as file:
+                heads.append(content_head(file, path, chars))
+        except (OSError, ToolError) as error:
+            heads.append(f"{path}: {error}")
+    return mark_untrusted("\n\n".join(heads)) if heads else "none that are there"

@@ -7,21 +7,10 @@ from typing import Any, Literal, TypeGuard, cast
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.history import (
-    NOT_RESUMED,
-    RESUMED_KEY,
-    last_user_message,
-    run_messages,
-)
-from openmanus_graph.conversation.outcome import failure
+from openmanus_graph.conversation import history
+from openmanus_graph.conversation.replies import failure
 from openmanus_graph.planning.plan import dependents
-from openmanus_graph.runtime.limits import (
-    Limit,
-    LimitReached,
-    LimitReason,
-    Progress,
-    most_used_limit,
-)
+from openmanus_graph.runtime import limits
 from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.manus import Origin, Plan, Step
 from openmanus_graph.state.planning import (
@@ -49,14 +38,9 @@ def plan_of(state: PlanningState) -> Plan:
 
 
 def hand_on(state: PlanningState, urls: Sequence[str] = (), *, tainted: bool = False) -> Origin:
-    """Return the origin that verifies values in new steps, from the thread and the plan.
-
-    Args:
-        urls: Links that other steps have seen.
-        tainted: Whether these steps may have read anything.
-    """
+    """Return the origin that verifies values in new steps, from the thread, the plan and `urls`."""
     messages = state["messages"]
-    thread = messages[: len(messages) - len(run_messages(messages))]
+    thread = messages[: len(messages) - len(history.run_messages(messages))]
     # Results in it are not of the plan's own tools, so nothing is known of them.
     return handed_on(thread, {}, urls, tainted=tainted, openings=openings_of(state))
 
@@ -71,7 +55,7 @@ def openings_of(state: PlanningState) -> Counter[str]:
 
 
 def task_of(state: PlanningState) -> str:
-    message = last_user_message(state["messages"])
+    message = history.last_user_message(state["messages"])
     return message.text if message else ""
 
 
@@ -84,29 +68,14 @@ def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_pla
 
 def new_step_run(step: Step) -> StepRun:
     return StepRun(
-        **step,
-        attempt=0,
-        failures=0,
-        worker=0,
-        outcome="",
-        paused_run=None,
-        seconds=0.0,
-        cost_usd=0.0,
-        urls=[],
-        openings={},
-        files=[],
-        written_files=[],
-        evidence="",
-        disputed="",
+        **step, attempt=0, failures=0, worker=0, outcome="", paused_run=None, seconds=0.0,
+        cost_usd=0.0, urls=[], openings={}, files=[], written_files=[], evidence="", disputed="",
         judged_attempt=0,
-    )
+    )  # fmt: skip
 
 
 def begun_step_updates(step_runs: Sequence[StepRun], limit: int) -> dict[str, dict[str, Any]]:
-    """Return the updates that begin, or continue, the steps of a parallel batch.
-
-    At most `limit` steps run. Steps under way beyond it are postponed.
-    """
+    """Return the updates that begin, continue or, beyond the limit, postpone steps of a batch."""
     under_way = steps_under_way(step_runs)
     postponed = {one["id"]: {"status": "not_started"} for one in under_way[limit:]}
     ready = [step_run for step_run in startable_steps(step_runs) if step_run not in under_way]
@@ -155,10 +124,10 @@ def blocked_step_updates(step_runs: Sequence[StepRun]) -> dict[str, dict[str, An
     return updates
 
 
-def progress_of(state: PlanningState, settings: Settings) -> Progress:
+def progress_of(state: PlanningState, settings: Settings) -> limits.Progress:
     """Return the whole run's progress. Its steps count only if `max_steps` was set."""
     steps = state["step_count"] if settings.max_steps_set else 0
-    return Progress(steps, state["usage"], state["elapsed_s"])
+    return limits.Progress(steps, state["usage"], state["elapsed_s"])
 
 
 def is_whole_plan(state: PlanningState) -> bool:
@@ -169,11 +138,7 @@ def is_whole_plan(state: PlanningState) -> bool:
 def shared_files(
     step_runs: Sequence[StepRun], ran: Sequence[StepRun]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield files that several steps wrote without depending on each other, with the steps' ids.
-
-    Args:
-        ran: The steps that ran just now; files reported before are not yielded again.
-    """
+    """Yield files that steps wrote without depending on each other, if one of them just `ran`."""
     for path in sorted({path for step_run in ran for path in step_run["written_files"]}):
         writers = [step_run["id"] for step_run in step_runs if path in step_run["written_files"]]
         after = {name: {name, *dependents(step_runs, [name])} for name in writers}
@@ -196,17 +161,12 @@ def is_under_way(step_run: StepRun) -> bool:
 
 
 def next_node(step_run: StepRun | None, executors: Collection[str]) -> str:
-    """Return a worker's node that continues with a step. Without one it takes another.
-
-    Args:
-        executors: Their names. A plan may name one that no longer exists.
-    """
+    """Return a worker's node that continues with a step. Without one it takes another."""
     if step_run is None:
         return "next_step"
-    if not step_run["outcome"]:
-        known = step_run["executor"] in executors
-        return step_run["executor"] if known else "missing_executor"
-    return reviewing_node(step_run)
+    if step_run["outcome"]:
+        return reviewing_node(step_run)
+    return step_run["executor"] if step_run["executor"] in executors else "missing_executor"
 
 
 def reviewing_node(step_run: StepRun) -> str:
@@ -254,12 +214,7 @@ def merge_reports(
 
 
 def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -> dict[str, Any]:
-    """Return the update of a reviewed step. A step that needs replanning stays under way.
-
-    Args:
-        problem: Why it is not done; None if it is.
-        replans: How often a part of the plan was replaced already.
-    """
+    """Return the update of a reviewed step; `problem` is why it is not done, None if it is."""
     if problem is None:
         return {"status": "completed", "notes": "", "outcome": "", "evidence": ""}
     failures = step_run["failures"] + 1
@@ -271,20 +226,20 @@ def reviewed_step_update(step_run: StepRun, problem: str | None, replans: int) -
     return {**failed, "status": "blocked", "outcome": ""}
 
 
-def is_limit(outcome: str | None) -> TypeGuard[LimitReason]:
+def is_limit(outcome: str | None) -> TypeGuard[limits.LimitReason]:
     """Return True if an outcome is a limit of the whole run: the step can then be resumed."""
     return outcome in ("max_steps", "budget", "timeout")
 
 
-def ended_by(reason: LimitReason, state: PlanningState, settings: Settings) -> Limit:
+def ended_by(reason: limits.LimitReason, state: PlanningState, settings: Settings) -> limits.Limit:
     """Return the limit that ended the run: the most used one of its kind."""
-    progress = Progress(state["step_count"], state["usage"], state["elapsed_s"])
-    return most_used_limit(reason, progress, settings)
+    progress = limits.Progress(state["step_count"], state["usage"], state["elapsed_s"])
+    return limits.most_used_limit(reason, progress, settings)
 
 
-def run_end_of(error: LimitReached | ModelError) -> RunEnd:
+def run_end_of(error: limits.LimitReached | ModelError) -> RunEnd:
     """Return how the run ends after a model call that was refused by a limit, or failed."""
-    if isinstance(error, LimitReached):
+    if isinstance(error, limits.LimitReached):
         return RunEnd(status="stopped", stop_reason=error.reason, answer="")
     return cast("RunEnd", failure(error.sentence))
 
@@ -297,11 +252,8 @@ def steps_to_replace(step_runs: Sequence[StepRun], failed: Sequence[str]) -> lis
 
 
 def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
-    """Return what is needed to resume a step's run.
-
-    A last reply whose calls were interrupted by a time limit is dropped.
-    """
-    state = {key: value for key, value in values.items() if key not in NOT_RESUMED}
+    """Return what is needed to resume a step's run: without a last reply that lacks results."""
+    state = {key: value for key, value in values.items() if key not in history.NOT_RESUMED}
     messages: list[AnyMessage] = list(values.get("messages") or ())
     results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = max((n for n, one in enumerate(messages) if isinstance(one, AIMessage)), default=None)
@@ -313,18 +265,14 @@ def pause_run(values: Mapping[str, Any], message_id: str) -> PausedRun:
 
 
 def resumed_messages(paused_run: PausedRun, message_id: str) -> list[AnyMessage]:
-    """Return the input messages that resume a paused run.
-
-    Args:
-        message_id: New id of the message that starts it; on a fork it differs from the old one.
-    """
+    """Return the messages that resume a paused run, with the new id of the one that starts it."""
     messages, old = list(paused_run["messages"]), paused_run["message_id"]
     for position, message in enumerate(messages):
         if isinstance(message, HumanMessage) and message.id == old:
             state = dict(paused_run["state"])
             if str(state.get("branch", "")).startswith(old):
                 state["branch"] = message_id + state["branch"][len(old) :]
-            extra = {**message.additional_kwargs, RESUMED_KEY: state}
+            extra = {**message.additional_kwargs, history.RESUMED_KEY: state}
             renamed = message.model_copy(update={"id": message_id, "additional_kwargs": extra})
             messages[position] = renamed
     return messages

@@ -18,13 +18,8 @@ from langgraph.types import PregelTask
 
 from openmanus_graph.model_calls.budget import SharedBudget, shared_budget
 from openmanus_graph.planning import flow
-from openmanus_graph.planning.plan_view import publish_plan
-from openmanus_graph.runtime.checkpoint_lineage import (
-    CHECKPOINTER_KEY,
-    MAP_KEY,
-    REPLAY_KEY,
-    outer_namespace,
-)
+from openmanus_graph.planning.plan import publish_plan
+from openmanus_graph.runtime import checkpoint_lineage as lineage
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session import Session
@@ -36,12 +31,8 @@ class ParallelBatch:
     """The plan's current state, and which worker does which step. For one event loop.
 
     Each node of a worker reports what the node before it has saved, so that a crash between the two
-    loses nothing.
-
-    Args:
-        state: Of the plan; its `reports` are what the workers have done so far.
-        max_workers: How many workers may run at once; a resumed run may have fewer.
-        left: Workers whose runs were over before.
+    loses nothing. The `reports` of the plan's state are what the workers have done so far. The runs
+    of workers that `left` were over before.
     """
 
     def __init__(
@@ -74,7 +65,6 @@ class ParallelBatch:
             for step_run in flow.step_runs_of(self._state)
             if flow.is_under_way(step_run)
         }
-        """The step of each worker that has one."""
 
     @property
     def state(self) -> PlanningState:
@@ -205,21 +195,22 @@ async def plan_around(
 ) -> tuple[PlanningState, Collection[int]]:
     """Return the saved plan around the node `run_step`, and the workers that have ended."""
     configurable = config.get("configurable", {})
-    namespace = outer_namespace(config)
+    namespace = lineage.outer_namespace(config)
     inside: dict[str, Any] = {
         "thread_id": configurable["thread_id"],
         "checkpoint_ns": namespace,
-        "checkpoint_id": configurable[MAP_KEY][namespace],
-        CHECKPOINTER_KEY: configurable[CHECKPOINTER_KEY],
+        "checkpoint_id": configurable[lineage.MAP_KEY][namespace],
+        lineage.CHECKPOINTER_KEY: configurable[lineage.CHECKPOINTER_KEY],
     }
     # After going back to a checkpoint, LangGraph runs all of its tasks again.
-    is_replay = configurable.get(REPLAY_KEY) is not None
+    is_replay = configurable.get(lineage.REPLAY_KEY) is not None
     return await _saved_plan(graph, inside, with_tasks=not is_replay)
 
 
 async def plan_at(graph: AnyGraph, config: RunnableConfig) -> PlanningState:
     """Return a plan's state at a checkpoint, with the steps of its workers."""
-    inside = {**config.get("configurable", {}), CHECKPOINTER_KEY: cast("Any", graph).checkpointer}
+    saver = cast("Any", graph).checkpointer
+    inside = {**config.get("configurable", {}), lineage.CHECKPOINTER_KEY: saver}
     state, _ = await _saved_plan(graph, inside, with_tasks=True)
     merged = flow.merge_reports(state, state["reports"].values())
     state["order"], state["steps"], state["replans"] = merged
@@ -237,7 +228,7 @@ async def _saved_plan(
         if task.name != "run_step":
             continue
         if task.result is None:
-            values = await _worker_state(graph, task, inside[CHECKPOINTER_KEY])
+            values = await _worker_state(graph, task, inside[lineage.CHECKPOINTER_KEY])
             state["reports"][task.id] = report_of(values)
         else:
             values = cast("Mapping[str, Any]", task.result)
@@ -255,6 +246,6 @@ async def _worker_state(graph: AnyGraph, task: PregelTask, saver: Any) -> Mappin
     graphs: dict[str, Any] = dict(cast("Any", graph).get_subgraphs())  # typed by their parts only
     inner = cast("RunnableConfig", task.state).get("configurable", {})
     found = await graphs["run_step"].aget_state(
-        {"configurable": {**inner, CHECKPOINTER_KEY: saver}}
+        {"configurable": {**inner, lineage.CHECKPOINTER_KEY: saver}}
     )
     return cast("Mapping[str, Any]", found.values)

@@ -17,7 +17,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from openmanus_graph.config.telemetry import captures_content
+from openmanus_graph.config.secret_values import captures_content
 from openmanus_graph.conversation.history import FINISH_KEYS
 from openmanus_graph.state.manus import Usage
 from openmanus_graph.state.model_settings import ModelSettings

@@ -12,16 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety import word_set
+from openmanus_graph.safety import values, word_set
 from openmanus_graph.safety.urls import canonical_url
-from openmanus_graph.safety.values import (
-    IBAN_PATTERN,
-    URL,
-    Tokens,
-    addresses_in,
-    is_address,
-    tokens_of,
-)
+from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import PORTS, has_scheme, normal_host, with_scheme
 from openmanus_graph.state.tool_traits import Traits
 
@@ -159,7 +152,6 @@ _HEADERS = word_set("to cc bcc recipient recipients sendto send_to")
 _PAIR = re.compile(
     r"\s*(?:-{0,2}(?P<name>[\w-]{1,40})\s*[:=]\s*(?P<value>\S[^\n]*)|<(?P<tag>[\w-]{1,40})>(?P<in>[^<]*)</(?P=tag)>)\s*"
 )
-"""A text that is only a name and its value."""
 _MOST_PAIR_CHARS, _MOST_NAME_CHARS, _PAIR_ITEMS = 1000, 40, 2
 _PAIRS = (
     (
@@ -183,10 +175,7 @@ def leaves(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def texts(
     args: Mapping[str, Any], but: Callable[[Names], bool] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield all texts in a call's arguments, including keys and JSON in texts.
-
-    `but` excludes values by the names on the way to them.
-    """
+    """Yield all texts in arguments, also keys and JSON in texts; `but` excludes some by names."""
     for names, value, _ in _opened(args):
         if but is None or not but(names):
             yield names[0], value
@@ -196,7 +185,6 @@ class Destination(NamedTuple):
     argument: str
     value: str
     is_site: bool
-    """Whether a name says that it is a place on the net."""
 
 
 def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iterator[Destination]:
@@ -213,10 +201,7 @@ def destinations(args: Mapping[str, Any], test: Callable[[Names], bool]) -> Iter
 
 
 def _opened(args: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
-    """Yield texts, numbers and keys in a call's arguments, also in texts that are JSON.
-
-    Each has the names on the way to it, and whether it is JSON whose parts are yielded too.
-    """
+    """Yield texts, numbers and keys with their names, and whether each is JSON that is read too."""
     pending: list[tuple[tuple[str, ...], Any]] = [((name,), one) for name, one in args.items()]
     pending.reverse()
     while pending:
@@ -276,9 +261,9 @@ def leaves_of(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
             said = {str(name).lower(): one for name, one in strings}
             lower = {str(name).lower() for name in fields}
             named: dict[str, tuple[str, ...]] = {}  # names that fields give to values next to them
-            for keys, values in _PAIRS:
+            for keys, given_names in _PAIRS:
                 given = tuple(said[name] for name in keys if name in said)
-                named |= {key: (*named.get(key, ()), *given) for key in values & lower}
+                named |= {key: (*named.get(key, ()), *given) for key in given_names & lower}
             pending += [
                 (inner, (*way, str(name), *named.get(str(name).lower(), ())))
                 for name, inner in reversed(list(fields.items()))
@@ -299,7 +284,6 @@ def _items(items: Sequence[Any], way: tuple[str, ...]) -> Iterator[tuple[Any, tu
 
 
 UNREAD = "unread:"
-"""Prefix of the token of a part that does not parse."""
 _MOST_CHARS = 2000
 """Longer destinations are not parsed, because some patterns are slow on long texts."""
 _SEPARATORS = re.compile(r"[,;]")
@@ -318,7 +302,7 @@ _BARE_HOST = re.compile(r"(?:[\w-]+\.)+[^\W\d_][\w-]*(?::\d+)?(?:[/?#].*)?")
 
 class Part(NamedTuple):
     tokens: Tokens
-    bare_host: bool
+    bare_host: bool = False
     """Whether it is a host without a scheme, as files and names in code look too."""
 
 
@@ -331,10 +315,10 @@ def parts_of(value: str) -> tuple[Part, ...]:
     """
     text = value.strip(" \t\r\n")
     if not text.strip() or len(text) > _MOST_CHARS:
-        return (_unread(value),)
+        return (Part((UNREAD + value,)),)
     has_address = holds_address(text)
     if has_address and not text.isprintable():
-        return (_unread(text),)
+        return (Part((UNREAD + text,)),)
     if has_address and (whole := _address(text)):  # `,` and `;` are signs of URLs, too
         return (whole,)
     separators = _BESIDE_URLS if "//" in text else _SEPARATORS
@@ -353,29 +337,25 @@ def holds_address(text: str) -> bool:
     """Return True if a text contains an address, or what may be read as one."""
     if len(text) > _MOST_CHARS:
         return True
-    return _LIKE_ADDRESS.search(text) is not None or any(map(is_address, tokens_of(text)))
+    return _LIKE_ADDRESS.search(text) is not None or any(map(values.is_address, tokens_of(text)))
 
 
 def _part(text: str) -> Part:
     if text and not holds_address(text):
         return Part(tokens_of(text), _BARE_HOST.fullmatch(text) is not None)
-    return _address(text) or _unread(text)
-
-
-def _unread(text: str) -> Part:
-    return Part((UNREAD + text,), bare_host=False)
+    return _address(text) or Part((UNREAD + text,))
 
 
 def _address(text: str) -> Part | None:
     """Return an address that is alone, or with its owner's name; None if the text is none."""
-    if re.fullmatch(IBAN_PATTERN, text, re.IGNORECASE):
-        return Part(tokens_of(text), bare_host=False)
+    if re.fullmatch(values.IBAN_PATTERN, text, re.IGNORECASE):
+        return Part(tokens_of(text))
     found = _MAILBOX.fullmatch(text)
     if found and "@" in (address := found["in"] or found["bare"]):
         named = found["name"] or ""
-        token = None if any(addresses_in(named)) or holds_address(named) else _mailbox(address)
-        if token:
-            return Part((token,), bare_host=False)
+        is_plain = not (any(values.addresses_in(named)) or holds_address(named))
+        if is_plain and (token := _mailbox(address)):
+            return Part((token,))
     return _url(text)
 
 
@@ -400,10 +380,10 @@ def _url(text: str) -> Part | None:
         return None
     if has_scheme(text) and text.partition(":")[0].lower() not in PORTS:
         tokens = tokens_of(text)
-        return Part(tokens, bare_host=False) if tokens == (URL + text,) else None
+        return Part(tokens) if tokens == (values.URL + text,) else None
     try:
         identity = canonical_url(with_scheme(text))
     except ToolError:
         return None
     is_www = text.casefold().startswith("www.")
-    return Part((URL + identity.removeprefix("www."),), bare_host=bare and not is_www)
+    return Part((values.URL + identity.removeprefix("www."),), bare_host=bare and not is_www)

@@ -57,5 +57,5 @@ def walk(top: int, failed: Callable[[str, OSError], None] | None = None) -> Gene
 
 def _open(above: Folder, name: str, path: str) -> int:
     if above.depth + 2 > MOST_PARTS or len(os.fsencode(path)) > _MOST_PATH_BYTES:
-        raise TooDeepError(errno.ENAMETOOLONG, f"{shown(path[:100])}... lies too deep.")
+        raise TooDeepError(errno.ENAMETOOLONG, f"{shown(path[:100])}... is nested too deeply.")
     return os.open(name, OPEN_FOLDER, dir_fd=above.descriptor)

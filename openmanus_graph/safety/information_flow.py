@@ -15,22 +15,10 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 
-from openmanus_graph.safety.approval_questions import MOST_SHOWN, source_of
-from openmanus_graph.safety.destinations import (
-    DESTINATIONS,
-    READ_FROM,
-    Names,
-    Part,
-    approval_key,
-    destination_test,
-    destinations,
-    holds_address,
-    leaves,
-    names_destination,
-    parts_of,
-    texts,
-)
+from openmanus_graph.safety import destinations, values
+from openmanus_graph.safety.destinations import approval_key, parts_of
 from openmanus_graph.safety.openings import Openings, SharedOpenings, addresses_of
+from openmanus_graph.safety.policy import MOST_SHOWN, source_of
 from openmanus_graph.safety.provenance import JudgedReply, newest_reply, unverified_addresses
 from openmanus_graph.safety.said_names import kinds_in
 from openmanus_graph.safety.shell_commands import (
@@ -40,18 +28,7 @@ from openmanus_graph.safety.shell_commands import (
     uses_network,
 )
 from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
-from openmanus_graph.safety.values import (
-    DATE,
-    TIME,
-    URL,
-    Tokens,
-    addresses_behind,
-    addresses_in,
-    is_address,
-    reached_by,
-    squeezed,
-    tokens_of,
-)
+from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import has_scheme
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import PageUse, Traits
@@ -62,7 +39,7 @@ ANOTHER_PAGE = "another page"
 """The site of a page that only an earlier call of the reply will show."""
 _UNKNOWN_PAGE = "https://page-not-known-yet.invalid"
 _REPLY_MARKS = frozenset({"re", "fwd", "fw", "aw", "wg"})
-_STRUCTURED = (DATE, TIME)
+_STRUCTURED = (values.DATE, values.TIME)
 _CHINESE = re.compile(r"[\u3400-\u9fff]{2,40}")
 """Chinese has no spaces, so the end of a name in it is unknown."""
 _PHONE = re.compile(r"(?<![A-Za-z0-9_+.-])(?:\+\d|0\d|1[3-9]\d)(?:[ ()./-]{0,2}\d){6,18}(?![\w-])")
@@ -76,23 +53,19 @@ def is_tainted(reply: JudgedReply) -> bool:
 def add_questions(
     call: PendingCall, reply: JudgedReply, shared: SharedOpenings | None = None
 ) -> None:
-    """Add to a pending call of a reply what a person must approve, if anything.
-
-    `shared` has the openings of the runs that run at the same time.
-    """
+    """Add to a pending call of a reply what a person must approve, if anything."""
     if unverified := unverified_addresses(call, reply):
         call["unverified"] = unverified
     if excess := excess_addresses(call, reply, shared):
         call["excess"] = excess
-    if values := unverified_values(call, reply):
-        call["unverified_values"] = values
+    if found := unverified_values(call, reply):
+        call["unverified_values"] = found
 
 
 LEFT_OUT = (
     "it was left out: private data was read before, and nobody named its site. Which pages are "
     "read can spell the data out"
 )
-"""Why a page was not read, as the end of a sentence."""
 
 
 def excess_addresses(
@@ -114,9 +87,8 @@ def excess_addresses(
         site = _site_before(one, made, traits[one["name"]], labels.site) or _UNKNOWN_PAGE
         return labels.unnamed(addresses_of(traits[one["name"]], one["args"], site))
 
-    before = [
-        url for one in takewhile(lambda one: one["id"] != call["id"], made) for url in opened(one)
-    ]
+    earlier = takewhile(lambda one: one["id"] != call["id"], made)
+    before = [url for one in earlier for url in opened(one)]
     if shared is None or reply.message is None:
         return labels.openings.excess(opened(call), before)
     shared.raise_limits(reply.messages)
@@ -126,14 +98,8 @@ def excess_addresses(
 class UnaskedOpenings:
     """Limits the links that calls of one reply open by themselves, such as search results.
 
-    Nobody can approve these links in advance, because they are unknown before. Excess links are
-    left out. The calls of a reply share one instance, because they run at the same time.
-
-    Args:
-        messages: All messages, including the reply that makes the calls.
-        traits: Those of the tools that open addresses; results of others count as private.
-        tainted: Whether the prompt holds untrusted text.
-        shared: The openings of the runs that run at the same time.
+    A person cannot approve these links in advance, because they are unknown before. Excess links
+    are left out. The calls of a reply share one instance, because they run at the same time.
     """
 
     def __init__(
@@ -144,6 +110,10 @@ class UnaskedOpenings:
         tainted: bool,
         shared: SharedOpenings | None,
     ) -> None:
+        """`messages` include the reply that makes the calls.
+
+        `traits` are those of the tools that open addresses; results of others count as private.
+        """
         reply, earlier = newest_reply(messages, with_calls=True)
         self._labels = labels_of(earlier, traits, tainted=tainted)
         self._reply = reply or AIMessage("")
@@ -224,10 +194,7 @@ def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:
 def _site_before(
     call: PendingCall | ToolCall, made: Sequence[ToolCall], declared: Traits, site: str
 ) -> str:
-    """Return the site of the page that a call works on; empty if it is unknown before.
-
-    Earlier calls of the reply may open another page. It is unknown where a click leads.
-    """
+    """Return the site of the page that a call works on; empty if earlier calls may leave it."""
     for one in made:
         if one["id"] == call["id"]:
             break
@@ -243,8 +210,8 @@ def usual_destinations(arguments: Collection[str], traits: Traits) -> tuple[str,
 
     Tools that only read have addresses as destinations: an address can carry data out.
     """
-    known = DESTINATIONS if traits.effect == "external" else READ_FROM
-    return tuple(name for name in arguments if names_destination(name, known)) or None
+    known = destinations.DESTINATIONS if traits.effect == "external" else destinations.READ_FROM
+    return tuple(name for name in arguments if destinations.names_destination(name, known)) or None
 
 
 _Found = tuple[str, str, FlowRule]
@@ -258,8 +225,8 @@ class _Judgement:
     name: str
 
     def of(self, args: Mapping[str, Any], *, external: bool) -> Iterator[_Found]:
-        is_destination = destination_test(self.declared, external=external)
-        places = list(destinations(args, is_destination))
+        is_destination = destinations.destination_test(self.declared, external=external)
+        places = list(destinations.destinations(args, is_destination))
         for one in places:
             if not self.is_verified(
                 one.value, is_site=one.is_site, receives=True, kinds=self._kinds(one.argument)
@@ -270,7 +237,7 @@ class _Judgement:
         yield from self._addresses(args, is_destination)
         names_nothing = bool(self.declared.sends_to) and not places
         if (names_nothing or self.declared.destructive) and not self._is_asked_for(args):
-            argument, value = next(leaves(args), ("", ""))
+            argument, value = next(destinations.leaves(args), ("", ""))
             rule: FlowRule = "destructive" if self.declared.destructive else "no_destination"
             yield argument, value, rule
         yield from self._private(args)
@@ -288,11 +255,11 @@ class _Judgement:
     def of_program(self, args: Mapping[str, Any]) -> Iterator[_Found]:
         """Yield the unverified values in a program with network access."""
         shell = self.declared.shell
-        for argument, text in leaves(args):
+        for argument, text in destinations.leaves(args):
             found = read_shell_text(text) if argument == shell else ShellText()
             bare_names = argument == shell and uses_network(text, found)
             hosts = hosts_named(text, found) if argument == shell else ()
-            for address in reached_by(text, hosts, bare_names=bare_names):
+            for address in values.reached_by(text, hosts, bare_names=bare_names):
                 if not (self.is_verified(address) or self.is_verified(f"https://{address}")):
                     yield argument, address, "address"
             for path in map(PurePosixPath, (*(path for path, _ in found.paths), *found.scripts)):
@@ -301,10 +268,10 @@ class _Judgement:
         yield from self._private(args)
 
     def _addresses(
-        self, args: Mapping[str, Any], but: Callable[[Names], bool] | None = None
+        self, args: Mapping[str, Any], but: Callable[[destinations.Names], bool] | None = None
     ) -> Iterator[_Found]:
-        for argument, text in texts(args, but):
-            for address in addresses_in(text):
+        for argument, text in destinations.texts(args, but):
+            for address in values.addresses_in(text):
                 if not self.is_verified(address):
                     yield argument, address, "address"
 
@@ -313,7 +280,7 @@ class _Judgement:
         known = self.labels.trusted if self.declared.destructive else self.labels.plain
         return any(
             self.is_verified(value, kinds=self._kinds(argument)) or tokens_of(value) in known
-            for argument, value in leaves(args)
+            for argument, value in destinations.leaves(args)
         )
 
     def _kinds(self, argument: str) -> frozenset[str]:
@@ -323,8 +290,8 @@ class _Judgement:
         labels = self.labels
         if not labels.private:
             return
-        for argument, text in texts(args):
-            shown = squeezed(text)
+        for argument, text in destinations.texts(args):
+            shown = values.squeezed(text)
             for value in (value for key, value in labels.private.items() if key in shown):
                 tokens = tokens_of(value)
                 if not (labels.is_said(tokens) or approval_key(value) in self.approved):
@@ -340,21 +307,18 @@ class _Judgement:
     ) -> bool:
         """Return True if a value is verified, as a whole or by all its parts.
 
-        Args:
-            value: A destination, or an address from a text.
-            is_site: Whether it is opened. Then a name that looks like a host must be a known host.
-            receives: Whether it receives something. Then a word must have been used as a name.
-            kinds: Of things whose id it may be.
+        If it is opened (`is_site`), a name that looks like a host must be a known host. If it
+        `receives` something, a word must have been used as a name. `kinds` are those of things
+        whose id it may be.
         """
         if approval_key(value) in self.approved or self._is_written(value):
             return True
-        if not (is_site or holds_address(value)) and self._is_composed(
+        if not (is_site or destinations.holds_address(value)) and self._is_composed(
             tokens_of(value), receives, kinds
         ):
             return True
-        return all(
-            self._is_verified_part(part, is_site, receives, kinds) for part in parts_of(value)
-        )
+        parts = parts_of(value)
+        return all(self._is_verified_part(part, is_site, receives, kinds) for part in parts)
 
     def _is_written(self, value: str) -> bool:
         """Return True if the person wrote a Chinese name, or a phone number in any notation."""
@@ -367,50 +331,40 @@ class _Judgement:
         return plain in known
 
     def _is_verified_part(
-        self, part: Part, is_site: bool, receives: bool, kinds: Collection[str]
+        self, part: destinations.Part, is_site: bool, receives: bool, kinds: Collection[str]
     ) -> bool:
         first = part.tokens[0]
-        if is_address(first) and first.startswith(URL) or (part.bare_host and is_site):
-            said = self.labels.is_said(part.tokens)
-            if self._was_given(part.tokens):
-                return True
-            if self.labels.names_domain_of(first):
-                return said or all(map(self.is_verified, addresses_behind(first.removeprefix(URL))))
-            # Not every name with a dot is an address. The canonical form of a web address has
-            # no scheme.
-            is_plain = not is_site if part.bare_host else has_scheme(first.removeprefix(URL))
-            return said and is_plain
-        return self._is_composed(part.tokens, receives, kinds)
+        if not (first.startswith(values.URL) or (part.bare_host and is_site)):
+            return self._is_composed(part.tokens, receives, kinds)
+        said, url = self.labels.is_said(part.tokens), first.removeprefix(values.URL)
+        if self._was_given(part.tokens):
+            return True
+        if self.labels.names_domain_of(first):
+            return said or all(map(self.is_verified, values.addresses_behind(url)))
+        # Not every name with a dot is an address. The canonical form of a web address has no
+        # scheme.
+        return said and (not is_site if part.bare_host else has_scheme(url))
 
     def _is_composed(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
         if self._is_known(tokens, receives, kinds):
             return True
-        parts = list(_parts(tokens))
-        return parts not in ([], [tokens]) and all(
-            self._is_known(one, receives, kinds) for one in parts
-        )
+        parts = [one for one in _parts(tokens) if one != tokens]
+        return bool(parts) and all(self._is_known(one, receives, kinds) for one in parts)
 
     def _is_known(self, tokens: Tokens, receives: bool, kinds: Collection[str]) -> bool:
+        if self._was_given(tokens):
+            return True
         named = self.labels.is_named(tokens, kinds)
-        return (named and (not receives or self.labels.names.receives(tokens))) or self._was_given(
-            tokens
-        )
+        return named and (not receives or self.labels.names.receives(tokens))
 
     def _was_given(self, tokens: Tokens) -> bool:
         """Return True if a trusted tool returned a value, or it was approved."""
-        labels = self.labels
-        return (
-            tokens in labels.trusted
-            or tokens in labels.reached
-            or " ".join(tokens) in self.approved
-        )
+        known = tokens in self.labels.trusted or tokens in self.labels.reached
+        return known or " ".join(tokens) in self.approved
 
 
 def _parts(tokens: Tokens) -> Iterator[Tokens]:
-    """Yield the parts of a value that a model may compose, such as "Re: name date".
-
-    These are dates, times and the text between them, without the mark of a reply.
-    """
+    """Yield the dates, times and texts between them that a model may compose: "Re: name date"."""
     start = 1 if len(tokens) > 1 and tokens[0] in _REPLY_MARKS else 0
     for place, token in enumerate(tokens):
         if token.startswith(_STRUCTURED):

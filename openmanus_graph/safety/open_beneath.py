@@ -88,11 +88,8 @@ def open_beneath(
 ) -> BinaryIO:
     """Open a regular file beneath a root for reading, without waiting. See `located`.
 
-    `limit` is the largest size in bytes; None if the reader itself limits how much it reads.
-
-    Raises:
-        UnsafeFileError: It is not a regular file, too large, hidden, or outside of the root.
-        OSError: It cannot be opened.
+    `limit` is the largest size in bytes; None if the reader itself limits how much it reads. Raises
+    UnsafeFileError if it is not a regular file or too large, too.
     """
     with located(root, path, follow=follow, hidden=hidden) as place:
         return open_to_read(place.folder, place.name, os.fspath(path), limit=limit, hidden=hidden)
@@ -143,8 +140,7 @@ def read_beneath(
 def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
     """Return the content of a file that is opened at its beginning.
 
-    Raises UnsafeFileError, which names the `path`, if the content is or becomes larger than the
-    limit.
+    Raises UnsafeFileError, which names the `path`, if there is or becomes more than the limit.
     """
     size = os.fstat(file.fileno()).st_size
     data = file.read(limit + 1) if size <= limit else b""
@@ -156,10 +152,7 @@ def read_whole(file: BinaryIO, path: str, limit: int) -> bytes:
 def open_entry(
     folder: int, name: str, path: str, *, flags: int = os.O_RDONLY, hidden: Container[Identity] = ()
 ) -> int:
-    """Open a regular file of an opened folder, without waiting or following a link.
-
-    Returns its descriptor. `path` is its name in errors.
-    """
+    """Return the descriptor of a regular file; a link is not followed. `path` is for errors."""
     # Checked before: opening a device can have effects, and opening a socket fails oddly.
     require_regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))
     descriptor = os.open(name, flags | _AT_ONCE, dir_fd=folder)
@@ -334,10 +327,7 @@ class _Walk:
         return target == ".." or target.startswith("/")
 
     def _absolute(self, text: str) -> list[str]:
-        """Return the parts of an absolute path beneath the root, which it may name by links.
-
-        The parts are then walked like any others.
-        """
+        """Return the parts beneath the root of an absolute path, which may name it by links."""
         inside = os.path.join(self.root, "")  # noqa: PTH118  # with one slash at its end, `/` has it already
         for way in (os.fspath, os.path.realpath):
             known = way(text)

@@ -55,12 +55,7 @@ class Openings:
         return {key: number for key, number in self.counted.items() if key.startswith(_SITE)}
 
     def note(self, urls: Sequence[str], *, ran: bool) -> None:
-        """Count the openings of a call.
-
-        Args:
-            urls: Those that the person did not name.
-            ran: Whether the call succeeded. Then a person allowed openings beyond the limit.
-        """
+        """Count openings of a call. If it `ran`, a person allowed those beyond the limit."""
         wanted = self.wanted(urls)
         for key in wanted if ran and self._exceeded(wanted) else ():
             self.allowed[key] = max(self._most(key), 2 * (self._count(key) + wanted[key]))
@@ -78,19 +73,12 @@ class Openings:
 
     def combined_with(self, others: "Openings") -> "Openings":
         """Return these openings combined with others, which may include these."""
-        return Openings(
-            self.counted | others.counted,
-            {
-                key: max(self._most(key), others._most(key))
-                for key in (*self.allowed, *others.allowed)
-            },
-            self.results,
-        )
+        keys = (*self.allowed, *others.allowed)
+        allowed = {key: max(self._most(key), others._most(key)) for key in keys}
+        return Openings(self.counted | others.counted, allowed, self.results)
 
     def _exceeded(self, wanted: Mapping[str, int]) -> set[str]:
-        return {
-            key for key, number in wanted.items() if self._count(key) + number > self._most(key)
-        }
+        return {key for key, one in wanted.items() if self._count(key) + one > self._most(key)}
 
     def _most(self, key: str) -> int:
         limit = MOST_OF_SITE if key.startswith(_SITE) else MOST_OF_RESULT
@@ -113,13 +101,10 @@ class Openings:
 
 
 class SharedOpenings:
-    """The openings of runs at the same time. What one is about to open counts for the others too.
-
-    Args:
-        before: Openings before these runs, by site.
-    """
+    """The openings of runs at the same time. What one is about to open counts for the others."""
 
     def __init__(self, before: Mapping[str, int]) -> None:
+        """`before` has the openings before these runs, by site."""
         self._before = Counter(before)
         self._claims: dict[str, dict[str, Counter[str]]] = {}
         """Openings of each call, by its reply and its own id."""
@@ -138,18 +123,13 @@ class SharedOpenings:
     ) -> list[str]:
         """Count a call's openings from now on, and return those that exceed a limit.
 
-        Args:
-            reply: The reply that makes the call.
-            call: Its id.
-            own: The openings of its run so far.
-            urls: Those of the call that the person did not name.
-            earlier: Those of the reply's calls before it.
+        `own` are the openings of the run so far. The person named neither `urls`, of the call, nor
+        `earlier`, of the reply's calls before it.
         """
         place = str(reply.id)
         with self._lock:
-            others = [
-                one for at, calls in self._claims.items() if at != place for one in calls.values()
-            ]
+            replies = (calls for at, calls in self._claims.items() if at != place)
+            others = [one for calls in replies for one in calls.values()]
             now = own.combined_with(Openings(sum(others, self._before.copy()), self._allowed))
             excess = now.excess(urls, earlier)
             wanted = now.wanted(urls)
@@ -165,11 +145,8 @@ class SharedOpenings:
         """Raise the limits if a call has run that a person was asked about."""
         if not self._asked:
             return
-        ran = {
-            one.tool_call_id
-            for one in messages
-            if isinstance(one, ToolMessage) and one.status != "error"
-        }
+        results = (one for one in messages if isinstance(one, ToolMessage))
+        ran = {one.tool_call_id for one in results if one.status != "error"}
         replies = {str(one.id) for one in messages if isinstance(one, AIMessage)}
         with self._lock:
             for place in replies & self._asked.keys():

@@ -1,4 +1,4 @@
-"""Evaluates the policy: which calls are allowed, which need approval, and which are denied.
+"""Evaluates the policy: which calls are allowed, which need approval, and why, or are denied.
 
 A rule names a tool and patterns of arguments. Any matching `deny` denies. Of the other rules the
 first match counts. Without a matching rule a call needs approval if its tool declares so. The mode
@@ -10,6 +10,8 @@ Symbolic links are resolved and shell scripts in the workspace are read, which b
 import difflib
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,16 +19,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from openmanus_graph.conversation.history import canonical_args
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, STEP_KEY, canonical_args
 from openmanus_graph.safety.open_beneath import open_beneath
 from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
+from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import RuleDecision
+from openmanus_graph.state.manus import UnverifiedValue, ValueSource
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import FILE, Traits
 
 MAX_SCRIPT_BYTES = 64_000
-"""Of a script's text that is read."""
 _WILD = frozenset("*?[")
 
 
@@ -52,10 +57,7 @@ class ProposedCall:
 def evaluate_policy(
     call: ProposedCall, settings: Settings, remembered_approvals: Sequence[str] = ()
 ) -> PolicyDecision:
-    """Decide whether a call is allowed, needs approval, or is denied.
-
-    `remembered_approvals` has the keys of approvals for the rest of the run.
-    """
+    """Decide whether a call is allowed, needs approval, or is denied."""
     decision, reason, covers = _applying_rule(call, settings)
     if decision == "deny":
         return PolicyDecision("deny", reason)
@@ -74,13 +76,11 @@ def evaluate_policy(
 def _applying_rule(
     call: ProposedCall, settings: Settings
 ) -> tuple[RuleDecision | None, str, Mapping[str, Any]]:
-    """Apply the rule that counts: a `deny` before all others.
+    """Return the decision of the rule that counts, its reason, and what an approval covers.
 
-    A rule that denies or asks becomes a question if a shell text may run what it names without
-    showing it. Rules that allow commands of a shell text are combined: the last of them matches.
-
-    Returns:
-        The decision (None without a rule), the reason, and what an approval for the run covers.
+    A `deny` counts before all others. A rule that denies or asks becomes a question if a shell text
+    may run what it names without showing it. Rules that allow commands of a shell text are
+    combined: the last of them matches. Without a rule, the decision is None.
     """
     covered: set[int] = set()
     denials_first = sorted(settings.rules, key=lambda rule: rule.decision != "deny")
@@ -189,3 +189,108 @@ def unknown_tools(rules: Sequence[Rule], known: Sequence[str]) -> Iterator[str]:
         close = difflib.get_close_matches(rule.tool, known, n=1)
         meant = f" Did you mean {close[0]}?" if close else ""
         yield f"The policy's rule {rule} is about a tool that does not exist here.{meant}"
+
+
+MOST_SHOWN = 10
+"""Values that a question names. It only counts the others."""
+_CONTEXT_CHARS, _DESCRIPTION_CHARS = 120, 600
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+
+
+def source_of(
+    value: str, messages: Sequence[AnyMessage], calls: Mapping[str, tuple[str, Mapping[str, Any]]]
+) -> ValueSource | None:
+    """Return the first text that contains a value; None if the model composed the value."""
+    wanted = value.casefold()
+    for message in messages:
+        artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
+        if isinstance(message, AIMessage) or "trusted_text" in (artifact or ()):
+            continue
+        text = without_mark(message.text)
+        start = text.casefold().find(wanted)
+        if start < 0 or not value:
+            continue
+        name, args = "a text that you quoted", ""
+        if isinstance(message, ToolMessage):
+            name, given = calls.get(message.tool_call_id, (message.name or "", {}))
+            args = canonical_args(given)
+        elif STEP_KEY in message.additional_kwargs:
+            name = "the text of the step"
+        elif NOTES_KEY in message.additional_kwargs:
+            name = "the notes of what was said before"
+        elif ORIGIN_KEY in message.additional_kwargs:
+            name = "what was sent with your message"
+        end = start + len(value)
+        before = _SENTENCE_END.split(text[max(0, start - _CONTEXT_CHARS) : start])[-1]
+        after = _SENTENCE_END.split(text[end : end + _CONTEXT_CHARS])[0]
+        around = _readable(f"{before}{text[start:end]}{after}")
+        return ValueSource(tool=name, args=args, text=around)
+    return None
+
+
+def _readable(text: str) -> str:
+    kept = "".join(char if unicodedata.category(char)[0] != "C" else " " for char in text)
+    return " ".join(kept.split())
+
+
+def explain_values(name: str, description: str, values: Sequence[UnverifiedValue]) -> str:
+    """Explain which values of a call are unverified, and their sources. There must be some."""
+    does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
+    shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
+    more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
+    untrusted = f"values that neither you nor a trusted tool gave: {shown}{more}"
+    return f"{name} ({does.rstrip('.')}) would use {untrusted}."
+
+
+def _explain(one: UnverifiedValue) -> str:
+    # ASCII, so that look-alike letters of other scripts are visible.
+    value = json.dumps(one["value"], ensure_ascii=True)
+    what = {
+        "destination": f"{one['argument']} {value}",
+        "address": f"the address {value} in {one['argument']}",
+        "private": f"your private {value} in {one['argument']}",
+        "destructive": f"it cannot be undone, and you did not name {one['argument']} {value}",
+        "page": f"it enters what you did not say into a page of {value}, which you did not name",
+        "download": f"it runs {value}, which was downloaded, with the network on",
+        "no_destination": f"you asked for none of it, {one['argument']} {value} for example",
+    }[one["rule"]]
+    if not one["argument"]:
+        what = "it has no argument that you named"
+    source = one["source"]
+    if source is None:
+        return f"{what}, which the model composed"
+    args = source["args"] if len(source["args"]) <= _CONTEXT_CHARS else "{...}"
+    around = json.dumps(source["text"], ensure_ascii=False)
+    place = f"{source['tool']} {args}".strip()
+    return f"{what}, which came from {place}: {around}"
+
+
+def explain_change(name: str, description: str) -> str:
+    """Explain that a server's description of a tool has changed."""
+    says = json.dumps(_readable(description)[:_DESCRIPTION_CHARS], ensure_ascii=False)
+    return (
+        f"What its server says of {name} has changed since you added the server or last allowed a "
+        f"call. Now it says: {says}"
+    )
+
+
+def explain_unverified(addresses: Sequence[str]) -> str:
+    """Explain why a call that would open these addresses needs approval."""
+    return (
+        f"It would open {_listed(addresses)}, which neither the person named nor a page linked to, "
+        "after files or pages were read: data could leave this way."
+    )
+
+
+def explain_excess(addresses: Sequence[str]) -> str:
+    """Explain why a call that would open so many links needs approval."""
+    return (
+        f"It would open {_listed(addresses)} or act in a page there. You named no such site, and "
+        "files or other private data were read before. Which links are opened and what is clicked, "
+        "and in which order, can spell the data out to whoever has the site."
+    )
+
+
+def _listed(addresses: Sequence[str]) -> str:
+    # ASCII, so that look-alike letters of other scripts are visible.
+    return ", ".join(json.dumps(url, ensure_ascii=True) for url in addresses)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.caches import MessageCache
-from openmanus_graph.conversation.environment import LISTING, environment_of, listed_heads
-from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, TASK_KEY
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.destinations import texts
 from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
@@ -48,12 +47,8 @@ Calls = dict[str, tuple[str, Mapping[str, Any]]]
 """Tool and arguments of each call, by its id."""
 
 
-class Words(NamedTuple):
-    """A text of the model, prepared to look for links."""
-
-    texts: Collection[str]
-    """Its spellings, in lower case."""
-    urls: Collection[str]
+Words = tuple[Collection[str], Collection[str]]
+"""The spellings of a text of the model, in lower case, and its URLs."""
 
 
 # Cached, because each step reads the earlier messages again.
@@ -82,10 +77,7 @@ def seen_links(
 def newest_reply(
     messages: Sequence[AnyMessage], *, with_calls: bool = False
 ) -> tuple[AIMessage | None, Sequence[AnyMessage]]:
-    """Return the newest reply, or the newest with calls, and the messages before it.
-
-    Without one, all messages are returned.
-    """
+    """Return the newest reply, or the newest with calls, and what is before it: all without one."""
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if isinstance(message, AIMessage) and (message.tool_calls or not with_calls):
@@ -98,13 +90,10 @@ class JudgedReply:
     """The newest reply of a conversation, and what its calls are judged by."""
 
     messages: Sequence[AnyMessage]
-    """The conversation, including the reply."""
     traits: Mapping[str, Traits]
     """The traits of each tool, with `sends_to` filled in."""
     untrusted_prompt: bool = False
-    """Whether the prompt holds untrusted text."""
     network: bool = False
-    """Whether the sandbox has network access."""
     approved: Collection[str] = ()
     """What the person approved for the rest of the thread, by `approval_key`."""
 
@@ -149,7 +138,6 @@ class _Provenance:
     wanted: Set[str]
     """The addresses, in canonical form."""
     tainted: bool = False
-    """Whether untrusted content, or a file, was read."""
     _program_ran: bool = False
     """Whether a program ran after that: the model may have composed its output and files."""
     seen: set[str] = field(default_factory=set[str])
@@ -157,7 +145,6 @@ class _Provenance:
     _written: list[AIMessage] = field(default_factory=list[AIMessage])
     """The model's replies after that."""
     _entered: list[str] = field(default_factory=list[str])
-    """What they entered into pages."""
     _given: list[str] = field(default_factory=list[str])
     """What they gave to other tools."""
     _calls: Calls = field(default_factory=Calls)
@@ -182,15 +169,14 @@ class _Provenance:
         if isinstance(message, HumanMessage):
             if origin:
                 links = "\n".join(origin["urls"])
-                self._add_links(
-                    _shown.get(message, lambda _: canonical_urls_in(links)), allowed=True
-                )
+                handed_on = _shown.get(message, lambda _: canonical_urls_in(links))
+                self._add_links(handed_on, allowed=True)
             own = _own.get(message, lambda message: unquoted_text(person_words(message)))
             self.tainted |= own.quotes
             self._add_domains(message, lambda _: own.text)
-            if LISTING in (facts := environment_of([message])["facts"]):
-                self._add_links(canonical_urls_in(facts[LISTING]))
-            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+            if history.LISTING in (facts := history.environment_of([message])["facts"]):
+                self._add_links(canonical_urls_in(facts[history.LISTING]))
+            if history.NOTES_KEY in message.additional_kwargs:  # earlier messages are gone
                 self.tainted = self._program_ran = True
         elif origin is not None:  # a client supplied it: it shows no link, and opened none
             pass
@@ -306,7 +292,7 @@ def _words_in(reply: AIMessage) -> Words:
     text = "\n".join([reply.text, *strings_in(args)])
     variants = [text, *spellings(text)]
     urls = frozenset[str]().union(*map(canonical_urls_in, variants))
-    return Words(frozenset(one.casefold() for one in variants), urls)
+    return frozenset(one.casefold() for one in variants), urls
 
 
 def _is_written(link: str, words: Iterable[Words]) -> bool:
@@ -317,16 +303,13 @@ def _is_written(link: str, words: Iterable[Words]) -> bool:
         plain = unquote(plain)
     whole = re.compile(re.escape(plain) + _LINK_END)
     return any(
-        identity in one.urls or any(plain in text and whole.search(text) for text in one.texts)
-        for one in words
+        identity in urls or any(plain in text and whole.search(text) for text in texts)
+        for texts, urls in words
     )
 
 
 def _is_joined(link: str, given: Iterable[str]) -> bool:
-    """Return True if a link can be joined from what tools were given: whole values or parts.
-
-    Punctuation does not count, because tools put it between the pieces.
-    """
+    """Return True if a link can be joined from values that tools were given, or their parts."""
     wanted = squeezed(link.partition("#")[0])
     pieces = {squeezed(form) for value in given for form in _forms(value)} - {""}
     within = "\0".join(pieces)
@@ -362,7 +345,7 @@ def person_words(message: HumanMessage) -> str:
     """
     if origin := origin_in(message):
         return origin["words"]
-    if task := message.additional_kwargs.get(TASK_KEY):
+    if task := message.additional_kwargs.get(history.TASK_KEY):
         return str(task)
     return next(iter(_texts_in(message)), "")
 
@@ -374,7 +357,7 @@ def brings_untrusted(message: BaseMessage) -> bool:
     """
     if (origin := origin_in(message)) is not None and origin["tainted"]:
         return True
-    if listed_heads([message]):
+    if history.listed_heads([message]):
         return True  # as if the agent had read those files
     noted: Any = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
     if isinstance(noted, dict) and cast("dict[str, Any]", noted).get("images"):
@@ -398,19 +381,13 @@ def _texts_in(message: BaseMessage) -> list[str]:
 
 
 def origin_in(message: BaseMessage) -> Origin | None:
-    """Return what a flow, or the server for a client, noted about a message.
-
-    None for a person's own message.
-    """
-    origin = message.additional_kwargs.get(ORIGIN_KEY)
+    """Return what a flow or a client's server noted about a message; None for a person's own."""
+    origin = message.additional_kwargs.get(history.ORIGIN_KEY)
     return cast("Origin", origin) if origin else None  # made by `origin_of`
 
 
 def origin_of(message: HumanMessage | None, urls: Sequence[str], *, tainted: bool) -> Origin:
-    """Return the `Origin` of a plan step, made from a message of the person or of an outer flow.
-
-    `urls` are links that the plan steps before it have seen. `tainted` tells if there were any.
-    """
+    """Return the `Origin` of a plan step, from a message and the `urls` that others have seen."""
     outer = origin_in(message) if message is not None else None
     origin = Origin(
         words="" if message is None else person_words(message),

@@ -190,18 +190,13 @@ class SaidNames:
         last = 0
         for place, (token, start, end) in enumerate(words):
             follows = last > 0 and _LIST.match(text[last : min(start, last + _CHARS)]) is not None
-            is_marked = (
-                start > 0 and _MARKED.match(text[start - 1]) and not text.startswith("'s", end)
-            )
-            was_named = _WORD.fullmatch(token) is not None and (
-                is_marked
-                or _is_called(words, place)
-                or (
-                    token not in SMALL_WORDS
-                    and (follows or _is_proper(text, words, place) or _receives(words, place))
-                )
-            )
-            if was_named:
+            marked = start > 0 and _MARKED.match(text[start - 1])
+            is_marked = marked and not text.startswith("'s", end)
+            is_named = is_marked or _is_called(words, place)
+            if token not in SMALL_WORDS:
+                is_named = is_named or follows or _is_proper(text, words, place)
+                is_named = is_named or _receives(words, place)
+            if is_named and _WORD.fullmatch(token):
                 last = end
                 self._name(token, {""})
 
@@ -260,9 +255,8 @@ class SaidNames:
 def kinds_in(name: str) -> frozenset[str]:
     """Return the kinds of things that a name, or a sentence, mentions."""
     words = (one.lower() for one in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
-    return frozenset(
-        kind for one in words for kind in (one, one.removesuffix("s")) if kind in _KINDS
-    )
+    forms = (form for one in words for form in (one, one.removesuffix("s")))
+    return _KINDS.intersection(forms)
 
 
 _OPEN = "open"
@@ -277,8 +271,12 @@ def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
         return _KINDS_ZH.get(ordinal["word"] or ordinal["row"] or "", "") if ordinal else None
     if used := _USED_AS_ID_ZH.match(after):
         return None if _HELD_ON_DAY_ZH.match(after) else _KINDS_ZH[used["word"]]
-    if _RANK.search(before) or _RANKED.match(after) or _is_titled(before):
+    if _RANK.search(before) or _RANKED.match(after):
         return None
+    if titled := _TITLE.search(before):
+        own = titled["own"].lower()
+        if not (own == "please" or re.fullmatch(_NOUNS, own) or _COMMANDED.search(f"{own} ")):
+            return None
     if before.endswith(("#", "№")):
         return ""
     if _COUNTS.match(after) or (after.startswith(("'", "’")) and not _MARKED.search(before)):
@@ -293,14 +291,6 @@ def _use_of(token: str, before: str, after: str) -> str | None:  # noqa: C901
     if not before.strip() or _COMMANDED.search(before):
         return _OPEN
     return _OPEN if _LONG.search(token) and _CALLED_UP.search(before) else None
-
-
-def _is_titled(before: str) -> bool:
-    found = _TITLE.search(before)
-    if found is None:
-        return False
-    own = found["own"].lower()
-    return not (own == "please" or re.fullmatch(_NOUNS, own) or _COMMANDED.search(f"{own} "))
 
 
 def _kind_of(found: re.Match[str], before: str, after: str) -> str | None:

@@ -17,24 +17,23 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety import word_set
-from openmanus_graph.safety.shell_code import Word, joined, starts_programs
-from openmanus_graph.safety.shell_programs import (
-    HARMLESS_WRAPPERS,
-    MOST_READINGS,
-    WRAPPERS,
+from openmanus_graph.safety import shell_programs, word_set
+from openmanus_graph.safety.shell_programs import HARMLESS_WRAPPERS, WRAPPERS
+from openmanus_graph.safety.shell_tree import (
+    MAX_BYTES,
     Runs,
-    command_starts,
-    runs_of,
+    ShellTree,
+    Word,
+    joined,
+    starts_programs,
+    without_long_bodies,
 )
-from openmanus_graph.safety.shell_tree import MAX_BYTES, ShellTree, without_long_bodies
 from openmanus_graph.safety.urls import is_file_name
 from openmanus_graph.state.addresses import is_loopback, literal_ip, normal_host
 
 _CR = "\ue00d"
 """Replaces carriage returns, which are spaces for the parser and letters for bash."""
 _MAX_DEPTH = 8
-"""Limit of nested texts (`bash -c "bash -c ..."`)."""
 
 
 class Command(NamedTuple):
@@ -62,11 +61,9 @@ class ShellText:
     hidden: bool = False
     """Whether it runs unknown commands: one named by a variable, a pipe into a shell."""
     programs: list[str] = field(default_factory=list[str])
-    """Names of programs that it may start with unknown arguments."""
     paths: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Programs that are named by a path, and their arguments. The path may be a link."""
     scripts: list[str] = field(default_factory=list[str])
-    """Paths of files that it runs as scripts."""
     beginnings: list[str] = field(default_factory=list[str])
     """The known start of commands with words from variables, substitutions, wildcards."""
 
@@ -167,8 +164,6 @@ class _Reader:
         for words in tree.commands():
             self._record(words, depth)
         self._add(tree.runs, depth)
-        self._written += tree.written
-        self._made |= tree.made
         self.result.simple &= tree.simple
         for body in tree.unclear:
             self.result.unclear += _bare_words(body)
@@ -186,13 +181,13 @@ class _Reader:
             start, end = span = spans.pop()
             if span in seen or start >= end:
                 continue
-            if len(seen) == MOST_READINGS:
+            if len(seen) == shell_programs.MOST_READINGS:
                 self._give_up(joined(words))
                 break
             seen.add(span)
             part = words[start:end]
             self._record_words(part)
-            runs = runs_of(part)
+            runs = shell_programs.runs_of(part)
             if runs.spelled_out:
                 spelled_out = max(spelled_out, start + runs.spelled_out)
             spans += [(start + first, start + last) for first, last in runs.commands]
@@ -237,7 +232,11 @@ def _forms(words: Sequence[Word], spelled_out: int) -> Iterator[Command]:
         named = one_line(joined(words[at:spelled_out]))
         yield Command(one_line(joined(words[at:])), len(named))
         name = words[at].text
-        starts = command_starts(words[at:], WRAPPERS[name]) if name in HARMLESS_WRAPPERS else []
+        starts = (
+            shell_programs.command_starts(words[at:], WRAPPERS[name])
+            if name in HARMLESS_WRAPPERS
+            else []
+        )
         at += starts[0] if len(starts) == 1 else len(words)
 
 
@@ -334,9 +333,8 @@ def hosts_named(text: str, shell: ShellText) -> Iterator[str]:
         if _connects(program, words):
             yield from _operands(program, words[1:])
         elif program.startswith("$"):  # any program: names of files are left out
-            yield from (
-                host for word in words[1:] for host in _hosts(word) if not is_file_name(host)
-            )
+            hosts = (host for word in words[1:] for host in _hosts(word))
+            yield from (host for host in hosts if not is_file_name(host))
 
 
 def _commands(shell: ShellText) -> Iterator[Sequence[str]]:

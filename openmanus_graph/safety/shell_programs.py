@@ -1,22 +1,24 @@
 """Finds the commands that the program of a shell command runs in turn. Pure.
 
-The tables describe how programs take the command that they run: `sudo -u root rm` runs `rm`.
+The tables describe how programs take the command that they run: `sudo -u root rm` runs `rm`, and
+`tar --checkpoint-action=exec=CMD` runs CMD.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from openmanus_graph.safety import word_set
-from openmanus_graph.safety.shell_code import (
-    RUNNING_VARIABLES,
-    SOURCED_VARIABLES,
+from openmanus_graph.safety.shell_tree import (
+    Runs,
     Word,
+    add_variable,
+    hides_substitution,
     inline_code,
     joined,
     language_of,
-    running_options,
     starts_programs,
 )
 
@@ -115,35 +117,6 @@ _FINDS = {
 _ASSIGNMENT = re.compile(r"\w+\+?=")
 
 
-@dataclass
-class Runs:
-    """What a command's arguments say that it runs."""
-
-    commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """First word and end of each command in the arguments."""
-    texts: list[str] = field(default_factory=list[str])
-    spelled_out: int = 0
-    """Words that an allowing rule must name."""
-    hidden: bool = False
-    """Whether it runs unknown commands."""
-    runs_input: bool = False
-    """Whether it is a shell that reads commands from its input or a file."""
-    script: str = ""
-    """That file, if it is known."""
-    language: str = ""
-    """Language of an interpreter, which may also read code from its input or a file."""
-    code: str = ""
-    """Inline code that starts programs."""
-    programs: list[str] = field(default_factory=list[str])
-    """Names of programs that it may start, or rename, with unknown arguments."""
-    also: list[str] = field(default_factory=list[str])
-    """Another form of the command: without options before what it does."""
-    written: list[str] = field(default_factory=list[str])
-    """Text that it writes."""
-    made: set[str] = field(default_factory=set[str])
-    """Names of files that it may write with unknown content."""
-
-
 def runs_of(words: Sequence[Word]) -> Runs:
     name = PurePosixPath(words[0].text).name or words[0].text
     if not words[0].literal or words[0].wild or words[0].text.split() != [words[0].text]:
@@ -212,11 +185,6 @@ _VIEWERS = word_set("ls file stat test [ [[ echo printf dpkg readlink realpath w
 _PROGRAM_PATH = re.compile(r"(?:^|[=:@])/(?:usr/)?(?:local/)?s?bin/(?:[^/]*/)*([^/\s]+)$")
 
 
-def hides_substitution(value: str) -> bool:
-    """Return True if a value has a substitution in a subscript, which arithmetic runs."""
-    return bool(re.search(r"\[[^]]*(?:\$\(|`)", value))
-
-
 def _named_programs(name: str, words: Sequence[Word]) -> Iterator[str]:
     """Yield the programs whose files a command is given: `ln -s /bin/rm x` runs as `./x`."""
     for word in words[1:] if name not in _VIEWERS else ():
@@ -225,19 +193,6 @@ def _named_programs(name: str, words: Sequence[Word]) -> Iterator[str]:
         if name in _RENAMING:
             yield PurePosixPath(word.text).name
             yield from () if word.literal else re.findall(r"[\w.-]+", word.text)
-
-
-def add_variable(runs: Runs, name: str, value: Word) -> None:
-    """Add what a variable makes programs run: `env PAGER='rm x' man ls`."""
-    runs.hidden |= hides_substitution(value.text)
-    if name.split("[")[0] in RUNNING_VARIABLES:
-        runs.texts.append(value.text)
-        runs.hidden |= not value.literal
-    elif name in SOURCED_VARIABLES:
-        runs.runs_input, runs.script = True, value.text
-        runs.hidden |= not value.literal or bool(set("$`") & set(value.text))
-    elif name == "PATH":  # a file that is written may bear a program's name
-        runs.runs_input = True
 
 
 def _add_written(runs: Runs, name: str, words: Sequence[Word]) -> None:
@@ -346,7 +301,9 @@ def _is_filled_in(options: Sequence[Word], command: Sequence[Word]) -> bool:
 
 def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
     """Return the words at which the command that a wrapper runs may begin."""
-    places, starts, seen = _first_arguments(words, wrapper.verbs), list[int](), set[int]()
+    starts, seen, verbs = list[int](), set[int](), wrapper.verbs.split()
+    behind_verb = (at + 1 for at, word in enumerate(words) if at and word.text in verbs)
+    places = [*itertools.islice(behind_verb, 1)] if verbs else [1]
     while places and len(seen) <= MOST_READINGS:
         at = places.pop()
         if at >= len(words) or at in seen:
@@ -366,14 +323,6 @@ def command_starts(words: Sequence[Word], wrapper: _Wrapper) -> list[int]:
             if not words[at].literal:
                 places.append(at + 1)
     return sorted({start for start in starts if start < len(words)})
-
-
-def _first_arguments(words: Sequence[Word], verbs: str) -> list[int]:
-    """Return where a wrapper's arguments begin: after its subcommand, if it has some."""
-    if not verbs:
-        return [1]
-    known = verbs.split()
-    return [at + 1 for at, word in enumerate(words) if at and word.text in known][:1]
 
 
 def _option_lengths(word: str, wrapper: _Wrapper) -> tuple[int, ...]:
@@ -398,3 +347,87 @@ def _option_texts(words: Sequence[Word], letter: str) -> Iterator[str]:
             yield joined(words[at + 1 : at + 2])
         elif match := re.match(rf"-[a-zA-Z]*?{letter}(.+)", word.text, re.DOTALL):
             yield match[1]
+
+
+_RUNNING_OPTIONS = {
+    "compgen": "C", "complete": "C",
+    "git archive": "exec", "git clone": "c u config template upload-pack",
+    "git fetch": "upload-pack", "git grep": "O open-files-in-pager",
+    "git ls-remote": "exec upload-pack", "git pull": "upload-pack",
+    "git push": "exec receive-pack", "git rebase": "x exec",
+    "make": "eval", "nix-shell": "run command", "npx": "call",
+    "man": "P H pager html", "mapfile": "C", "readarray": "C",
+    "rg": "pre hostname-bin", "rsync": "e rsh", "scp": "D F o S",
+    "sftp": "D F o S", "sort": "compress-program", "ssh": "F o",
+    "tar": "F I checkpoint-action info-script new-volume-script rmt-command rsh-command to-command"
+           " use-compress-program",
+    "zip": "T TT unzip-command",
+}  # fmt: skip
+"""Options that run another program: short ones as letters, long ones by name."""
+_GIT_VALUES = frozenset({"-C", "-c", "--config-env", "--exec-path", "--git-dir", "--namespace",
+                         "--work-tree"})  # fmt: skip
+_GIT_RUNS = ("-c", "--config-env", "--exec-path")
+_GIT_COMMANDS = word_set("bisect config difftool filter-branch mergetool submodule")
+"""Commands that run programs, or configure which ones git runs later."""
+
+
+_KEY = re.compile(r"^(?:exec=|\w+Command[ =]|[\w-]+\.[\w.-]+=)?\s*!?")
+"""What comes before a command in a value: `exec=`, `ProxyCommand=`, `alias.x=!`."""
+
+
+def running_options(name: str, words: Sequence[Word]) -> tuple[int, list[str], int]:
+    """Find the options of a command that run other programs.
+
+    Returns the number of words that an allowing rule must name, the shell texts that the options
+    run, and the position of the word that says what is done, after git's own options.
+    """
+    end, at, texts = 0, 1, list[str]()
+    if name == "git":
+        end, at, texts = _git_options(words)
+        command = words[at].text if at < len(words) else ""
+        name = f"git {command}"
+        if command in _GIT_COMMANDS:
+            end = at + 1
+            texts += [word.text for word in words[at + 1 :]] + [joined(words[at + 2 :])]
+    options = _RUNNING_OPTIONS.get(name, "").split()
+    for number in range(at, len(words)) if options else ():
+        cluster = name == "tar" and number == 1
+        if _is_among(words[number], options, cluster=cluster):
+            end = number + 2
+            texts += _values(words, number)
+    return end, [_KEY.sub("", one) for one in texts], at
+
+
+def _git_options(words: Sequence[Word]) -> tuple[int, int, list[str]]:
+    """Return the number of words to be named, where the command is, and what values may run."""
+    end, at, texts = 0, 1, list[str]()
+    while at < len(words) and words[at].text.startswith("-"):
+        option, equals, _ = words[at].text.partition("=")
+        length = 2 if option in _GIT_VALUES and not equals else 1
+        if option.startswith(_GIT_RUNS):
+            end = at + length
+            texts += _values(words, at)
+        at += length
+    return end, at, texts
+
+
+def _values(words: Sequence[Word], at: int) -> Iterator[str]:
+    """Yield what may be the value of an option: the rest of its word, and the next word."""
+    text = words[at].text
+    if text.startswith("--"):
+        yield text.partition("=")[2]
+    else:
+        yield from (text[first:] for first in range(2, min(len(text), 8)))
+    yield from (word.text for word in words[at + 1 : at + 2])
+
+
+def _is_among(word: Word, options: Sequence[str], *, cluster: bool) -> bool:
+    """Return True if a word is one of some options, also shortened or combined with others."""
+    text = word.text
+    if word.wild and text[:1] in "*?[":  # a file may have an option's name
+        return True
+    if text.startswith("--"):
+        name = text[2:].split("=")[0]
+        return bool(name) and any(option.startswith(name) for option in options if len(option) > 1)
+    letters = {option[0] for option in options if len(option) <= 2}
+    return (cluster or text.startswith("-")) and bool(letters & set(text))

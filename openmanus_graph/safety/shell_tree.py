@@ -1,21 +1,184 @@
-"""Parses a shell text with tree-sitter's grammar of bash. Pure.
+"""Reads the words and the syntax of a shell text, and code in its arguments. Pure.
 
-The grammar misreads some texts without an error, so the text between nodes is checked too.
+Code is only searched for words that start programs, so hidden starts are not found. The text is
+parsed with tree-sitter's grammar of bash. The grammar misreads some texts without an error, so the
+text between nodes is checked too.
 Rejected: bashlex (GPL, knows less of bash) and mvdan/sh (Go, a second process).
 """
 
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from openmanus_graph.safety import word_set
-from openmanus_graph.safety.shell_code import Word, read_word
-from openmanus_graph.safety.shell_programs import Runs, add_variable, hides_substitution
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+    """Without quotes; expansions are left as written."""
+    literal: bool
+    """Whether the program gets exactly this text."""
+    wild: bool = False
+    """Whether it holds a wildcard that the shell expands to file names."""
+
+
+_PIECE = re.compile(
+    r"""\\(?P<escaped>.) | \$'(?P<ansi>(?:[^'\\]|\\.)*)' | '(?P<raw>[^']*)'
+    | \$?"(?P<double>(?:[^"\\]|\\.)*)" | (?P<plain>[^\\'"$]+) | (?P<odd>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_ANSI = re.compile(
+    r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
+)
+_ANSI_NAMES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
+               "e": "\x1b", "E": "\x1b"}  # fmt: skip
+
+
+def read_word(raw: str) -> Word:
+    """Remove the quotes from a word."""
+    text = bare = ""
+    literal = True
+    for piece in _PIECE.finditer(raw):
+        kind, value = piece.lastgroup, piece[piece.lastgroup or 0]
+        if kind == "ansi":
+            value = _ANSI.sub(_ansi_character, value).split("\0")[0]  # bash, too, ends it there
+        elif kind == "double":
+            literal = literal and not re.search(r"(?<!\\)(?:\\\\)*[$`]", value)
+            value = re.sub(r'\\([$`"\\])', r"\1", value)
+        elif kind in ("plain", "odd"):
+            literal = literal and not set(value) & set("$`<>()|;&\\'\"")
+        bare += value if kind == "plain" else "q"
+        text += value
+    return Word(text, literal and not _BRACES.search(bare), bool(set(bare) & set("*?[")))
+
+
+def _ansi_character(escape: re.Match[str]) -> str:
+    two, four, eight, octal, other = escape.groups()
+    if other:
+        return _ANSI_NAMES.get(other, other if other in "\\'\"?" else escape[0])
+    number = int(octal, 8) & 0xFF if octal else int(two or four or eight, 16)
+    return chr(number) if number <= 0x10FFFF else "?"
+
+
+def joined(words: Sequence[Word]) -> str:
+    return " ".join(word.text for word in words)
+
+
+RUNNING_VARIABLES = word_set(
+    "BASH_ALIASES BASH_CMDS BROWSER EDITOR FCEDIT GIT_ASKPASS GIT_EDITOR GIT_EXTERNAL_DIFF "
+    "GIT_PAGER GIT_PROXY_COMMAND GIT_SEQUENCE_EDITOR GIT_SSH GIT_SSH_COMMAND LESSCLOSE "
+    "LESSOPEN MANPAGER PAGER PROMPT_COMMAND PS0 PS1 PS2 PS4 RSYNC_RSH SSH_ASKPASS "
+    "SUDO_ASKPASS SYSTEMD_EDITOR VISUAL"
+)
+"""Variables whose value programs run."""
+SOURCED_VARIABLES = word_set("BASH_ENV ENV")
+"""Variables that name a script which shells read first."""
+
+
+@dataclass
+class Runs:
+    """What a command's arguments say that it runs."""
+
+    commands: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """First word and end of each command in the arguments."""
+    texts: list[str] = field(default_factory=list[str])
+    spelled_out: int = 0
+    """Words that an allowing rule must name."""
+    hidden: bool = False
+    runs_input: bool = False
+    """Whether it is a shell that reads commands from its input or a file."""
+    script: str = ""
+    """That file, if it is known."""
+    language: str = ""
+    """Language of an interpreter, which may also read code from its input or a file."""
+    code: str = ""
+    programs: list[str] = field(default_factory=list[str])
+    """Names of programs that it may start, or rename, with unknown arguments."""
+    also: list[str] = field(default_factory=list[str])
+    written: list[str] = field(default_factory=list[str])
+    made: set[str] = field(default_factory=set[str])
+    """Names of files that it may write with unknown content."""
+
+
+def hides_substitution(value: str) -> bool:
+    """Return True if a value has a substitution in a subscript, which arithmetic runs."""
+    return bool(re.search(r"\[[^]]*(?:\$\(|`)", value))
+
+
+def add_variable(runs: Runs, name: str, value: Word) -> None:
+    """Add what a variable makes programs run: `env PAGER='rm x' man ls`."""
+    runs.hidden |= hides_substitution(value.text)
+    if name.split("[")[0] in RUNNING_VARIABLES:
+        runs.texts.append(value.text)
+        runs.hidden |= not value.literal
+    elif name in SOURCED_VARIABLES:
+        runs.runs_input, runs.script = True, value.text
+        runs.hidden |= not value.literal or bool(set("$`") & set(value.text))
+    elif name == "PATH":  # a file that is written may bear a program's name
+        runs.runs_input = True
+
+
+_LANGUAGES = {
+    "awk": r"[gmn]?awk|busybox awk",
+    "editor": r"vim?|nvim|ex|view|vimdiff|rvim|ed|emacs|less|gdb|sqlite3|psql|mysql",
+    "node": r"node|nodejs|bun|deno",
+    "perl": r"perl[\d.]*",
+    "python": r"i?python[\d.]*|pypy[\d.]*",
+    "ruby": r"ruby[\d.]*|irb|php[\d.]*|lua[\d.]*|tclsh|expect|osascript|Rscript|julia",
+    "sed": r"g?sed",
+}
+_STARTS = {
+    "awk": r"\bsystem\b|\bgetline\b|\bprintf?\b[^;\n}]*(?<!\|)\|(?!\|)",
+    "editor": r"!|\b(?:system|term|terminal|shell|python|pipe)\b",
+    "node": r"child_process|execSync|spawn|\b(?:eval|Function)\(|process\.binding|Bun\.\$|Deno\.",
+    "perl": r"`|\b(?:system|exec|fork|syscall|qx|readpipe|eval|require)\b|\bopen\b[^;]*[|]"
+    r"|s/.*/e\w*;",
+    "python": r"\bos\.(?:system|popen|exec|spawn|posix_spawn|fork)|\bsubprocess\b|\bpty\b|\bpopen\b"
+    r"|\bposix\b|__import__|\bimportlib\b|(?<![.\w])(?:eval|exec|compile)\(|\bctypes\b|\brunpy\b"
+    r"|from\s+os\s+import|\bos\s+as\b|getattr\(\s*(?:os|__)|vars\(\s*os|os\.__dict__"
+    r"|asyncio\.create_sub|^\s*!",
+    "ruby": r"`|%x|\b(?:system|exec|execute|spawn|popen|Open3|passthru|shell_exec|proc_open|eval"
+    r"|run|shell)\b",
+}
+_SED_SUBSTITUTE = re.compile(r"(?s)s([^\w\s\\])(?:\\.|(?!\1)[^\n])*\1(?:\\.|(?!\1)[^\n])*\1([\w]*)")
+_SED_EXECUTE = re.compile(r"(?:^|[;{}!\n]|[\d$/])\s*e(?:$|[\s;}])")
+
+
+def language_of(name: str) -> str:
+    """Return the language of an interpreter; empty for other programs."""
+    return next((one for one, names in _LANGUAGES.items() if re.fullmatch(names, name)), "")
+
+
+def starts_programs(language: str, code: str) -> bool:
+    """Return True if code in a language has words that start other programs."""
+    if language == "sed":
+        flags = [match[2] for match in _SED_SUBSTITUTE.finditer(code)]
+        rest = _SED_SUBSTITUTE.sub("", code)
+        return any("e" in each for each in flags) or bool(_SED_EXECUTE.search(rest))
+    return bool(re.search(_STARTS[language], code, re.MULTILINE))
+
+
+def inline_code(words: Sequence[Word]) -> tuple[str, bool]:
+    """Return what may be code in an interpreter's arguments, and whether all of it is known.
+
+    Code from a variable or a substitution (`python -c "$code"`) is unknown.
+    """
+    options = {"-c", "-e", "-E", "-p", "-r", "--eval", "--expression"}
+    before = ("", *(word.text for word in words[:-1]))
+    known = not any(
+        not word.literal and word.text[:1] in "$`" and (last in options or last == words[0].text)
+        for last, word in zip(before, words, strict=True)
+    )
+    return "\n".join(word.text for word in words[1:]), known
+
 
 MAX_BYTES = 4096
 """Bytes that are parsed. Some texts of this size take 0.5 s, of twice the size 2 s."""
@@ -62,14 +225,10 @@ class ShellTree:
         """Whether bash may read it differently."""
         self.simple = True
         """Whether it holds only literal commands: see `ShellText`."""
-        self.written: list[str] = []
-        """Its here-documents and here-strings."""
         self.unclear: list[str] = []
-        """Parts that are not parsed."""
-        self.made: set[str] = set()
-        """Names of the files that other programs than `echo` and the like write."""
         self.runs = Runs()
-        """What its assignments and expansions run."""
+        """What its assignments and expansions run, its here-documents and here-strings, and the
+        files that other programs than `echo` and the like write."""
 
     def commands(self) -> list[list[Word]]:
         commands: list[Node] = []
@@ -130,17 +289,17 @@ class ShellTree:
             text = self._slice(node.start_byte, target.end_byte)
             self.simple &= bool(_NO_FILE.fullmatch(text) or text in (">&-", "<&-"))
             if ">" in text and not self._writes_known_text(node):
-                self.made.add(PurePosixPath(read_word(self._text(target)).text).name)
+                self.runs.made.add(PurePosixPath(read_word(self._text(target)).text).name)
             self.runs.hidden |= ">" in text and bool(_STARTUP_FILE.search(text))
         elif node.type == "heredoc_redirect":
             self._check_heredoc({one.type: self._text(one) for one in node.children})
         else:
             given = read_word(self._text(node).removeprefix("<<<").strip()).text
-            self.written.append(given)
+            self.runs.written.append(given)
             self.runs.hidden |= hides_substitution(given)
 
     def _writes_known_text(self, redirect: "Node") -> bool:
-        """Return True if a redirection writes text in `written`, or what `echo` prints."""
+        """Return True if a redirection writes a here-document, or what `echo` prints."""
         statement = redirect.parent
         if statement is None or statement.type != "redirected_statement":
             return False
@@ -159,7 +318,7 @@ class ShellTree:
             self.broken = True
         if not set(start) & set("'\"\\") and ("`" in body or (cut is not None and "$(" in body)):
             self.unclear.append(body)
-        self.written.append(body)
+        self.runs.written.append(body)
 
     def _words(self, nodes: list["Node"]) -> list[Word]:
         """Join nodes that touch, because the grammar divides some words."""

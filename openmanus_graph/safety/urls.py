@@ -184,9 +184,8 @@ def named_domains(text: str) -> Iterator[Domain]:
     A bare name counts only if words say that it is a site: most names with a dot are those of
     files, or of things in code.
     """
-    files = {
-        name.strip() for found in _ATTACHED.finditer(text) for name in found["names"].split(",")
-    }
+    attached = ",".join(found["names"] for found in _ATTACHED.finditer(text))
+    files = {name.strip() for name in attached.split(",")}
     last, was_site = 0, False
     for found in _DOMAIN.finditer(text):
         before = text[max(0, found.start() - _CHARS_AROUND) : found.start()]

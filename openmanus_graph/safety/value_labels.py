@@ -12,42 +12,15 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.caches import ConversationReader, MessageCache
-from openmanus_graph.conversation.environment import LISTING, environment_of
-from openmanus_graph.conversation.history import NOTES_KEY, VERIFIED_KEY, last_user_message
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.destinations import (
-    Names,
-    destination_test,
-    destinations,
-    holds_address,
-    leaves_of,
-    names_id,
-    parts_of,
-    texts,
-)
+from openmanus_graph.safety import destinations, provenance, values
 from openmanus_graph.safety.openings import Openings, addresses_of
-from openmanus_graph.safety.provenance import (
-    PERSON,
-    Calls,
-    brings_untrusted,
-    origin_in,
-    person_words,
-)
 from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
-from openmanus_graph.safety.values import (
-    DATE,
-    NUMBER,
-    URL,
-    Tokens,
-    plainly_written,
-    said_tokens,
-    same_date,
-    squeezed,
-    tokens_of,
-)
+from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import parse_address, with_scheme
 from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.tool_traits import Traits
@@ -70,17 +43,13 @@ class ValueLabels:
     read_untrusted: bool = False
     """Whether untrusted content other than names of files was read."""
     read_names: bool = False
-    """Whether names of files were read."""
     said: list[Tokens] = field(default_factory=list[Tokens])
-    """The person's words, as tokens."""
     texts_said: list[str] = field(default_factory=list[str])
-    """The person's words as written."""
     places: Places = field(default_factory=Places)
     """For each token in `said`, the texts and positions where it occurs."""
     names: SaidNames = field(default_factory=SaidNames)
     """Which numbers and small words the person used as names."""
     domains: set[Domain] = field(default_factory=set[Domain])
-    """Domains that the person named."""
     trusted: set[Tokens] = field(default_factory=set[Tokens])
     """Whole fields that trusted tools returned."""
     plain: set[Tokens] = field(default_factory=set[Tokens])
@@ -90,7 +59,6 @@ class ValueLabels:
     reached: set[Tokens] = field(default_factory=set[Tokens])
     """Destinations of calls that ran. They were verified or approved."""
     site: str = ""
-    """Site of the page that the browser showed last."""
     opened: set[Domain] = field(default_factory=set[Domain])
     """Domains that were opened before untrusted content was read."""
     read_private: bool = False
@@ -99,7 +67,7 @@ class ValueLabels:
     """Openings after that of links that the person did not name."""
     asked: str = ""
     """The model's last text, because a number alone may answer it."""
-    calls: Calls = field(default_factory=Calls)
+    calls: provenance.Calls = field(default_factory=provenance.Calls)
 
     @property
     def tainted(self) -> bool:
@@ -107,18 +75,18 @@ class ValueLabels:
         return self.read_untrusted or self.read_names
 
     def read(self, message: AnyMessage, traits: Mapping[str, Traits]) -> None:
-        origin, taints = origin_in(message), brings_untrusted(message)
+        origin, taints = provenance.origin_in(message), provenance.brings_untrusted(message)
         self.read_untrusted |= taints
         self.read_private |= taints if origin is None else origin.get("private", taints)
         if origin is not None:
             self.read_names |= origin.get("names", False)
             self.openings.counted.update(origin.get("openings", {}))
         if isinstance(message, HumanMessage):
-            self.read_names |= LISTING in environment_of([message])["facts"]
-            if NOTES_KEY in message.additional_kwargs:  # the messages before the notes are gone
+            self.read_names |= history.LISTING in history.environment_of([message])["facts"]
+            if history.NOTES_KEY in message.additional_kwargs:  # earlier messages are gone
                 self.read_untrusted = self.read_private = True
-            self._read_words(person_words(message), self.asked)
-            if kept := message.additional_kwargs.get(VERIFIED_KEY):
+            self._read_words(provenance.person_words(message), self.asked)
+            if kept := message.additional_kwargs.get(history.VERIFIED_KEY):
                 self._restore(kept)
         elif origin is not None:  # a client or a plan supplied it: it verifies nothing
             pass
@@ -166,11 +134,11 @@ class ValueLabels:
             self.texts_said.append(own.text)
         self.read_untrusted |= own.quotes
         self.read_private |= own.quotes
-        for tokens in said_tokens(own.text):
+        plain = values.plainly_written(own.text)
+        for tokens in map(tokens_of, dict.fromkeys((own.text, plain))):
             for place, token in enumerate(tokens):
                 self.places.setdefault(token, []).append((len(self.said), place))
             self.said.append(tokens)
-        plain = plainly_written(own.text)
         self.names.read(plain, asked)
         self.domains.update(named_domains(plain))
 
@@ -187,9 +155,8 @@ class ValueLabels:
             self.openings.note(urls, ran=result.status != "error")
         self.openings.results.append(result)
         # Notes are private even if only the person wrote them.
-        self.read_private |= (
-            bool(declared and declared.outlasts_thread) and result.status != "error"
-        )
+        outlasts = declared is not None and declared.outlasts_thread
+        self.read_private |= outlasts and result.status != "error"
         if "trusted_text" in artifact:
             return
         if "listing" in artifact:
@@ -200,8 +167,10 @@ class ValueLabels:
             was = Traits(private=artifact.get("private", False))
             self._read_fields(result, was, args, plain=False)
             return
-        if declared.resource == PERSON:
-            self._read_words(result.text, " ".join(value for _, value in leaves_of(dict(args), ())))
+        if declared.resource == provenance.PERSON:
+            self._read_words(
+                result.text, " ".join(value for _, value in destinations.leaves_of(dict(args), ()))
+            )
             self.read_private = True
             return
         if result.status != "error" and "edited" not in artifact:
@@ -221,17 +190,18 @@ class ValueLabels:
 
     def _note_reached(self, declared: Traits, args: Mapping[str, Any]) -> None:
         """Note where a call went, because that was verified or approved."""
-        test = destination_test(declared, external=declared.effect_of(args) == "external")
-        for one in destinations(args, test) if declared.addresses is None else ():
-            self.reached.update(part.tokens for part in parts_of(one.value))
-            if not holds_address(one.value):
+        is_external = declared.effect_of(args) == "external"
+        test = destinations.destination_test(declared, external=is_external)
+        for one in destinations.destinations(args, test) if declared.addresses is None else ():
+            self.reached.update(part.tokens for part in destinations.parts_of(one.value))
+            if not destinations.holds_address(one.value):
                 self.reached.add(tokens_of(one.value))
         if declared.page is None:
             return
         use = declared.page(args)
         # What the person said may be entered anywhere: that tells nothing of the site.
         if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
-            self.reached.update(part.tokens for part in parts_of(self.site))
+            self.reached.update(part.tokens for part in destinations.parts_of(self.site))
         if not self.tainted:
             self.opened.update(domains_in(use.opens))
 
@@ -242,7 +212,9 @@ class ValueLabels:
         if not (plain or declared.trusted or declared.private):
             return
         failed = result.status == "error"
-        asked = _marked([token for _, text in texts(args) for token in (*tokens_of(text), "")])
+        asked = _marked(
+            [token for _, text in destinations.texts(args) for token in (*tokens_of(text), "")]
+        )
         known = (self.trusted, self.plain, self.reached)
         for names, value in _fields.get(result, lambda one: _fields_in(one.text)):
             forms = _forms(names, value, named=not isinstance(declared.trusted, bool))
@@ -251,21 +223,21 @@ class ValueLabels:
                 for one in forms
                 if _marked(one) not in asked
                 or self.is_named(one)
-                or any(one in values for values in known)
+                or any(one in each for each in known)
             }
             if _covers(declared.trusted, names) and not failed:
                 self.trusted.update(reported)
             if plain and not failed:
                 self.plain.update(reported)
             if _covers(declared.private, names):
-                key = squeezed(value)
+                key = values.squeezed(value)
                 if len(key) >= _LEAST_PRIVATE_CHARS:
                     self.private[key] = value
 
     def is_said(self, tokens: Tokens) -> bool:
         """Return True if the person said these tokens in a row."""
-        if len(tokens) == 1 and tokens[0].startswith(DATE):
-            return any(one == tokens[0] or same_date(one, tokens[0]) for one in self.places)
+        if len(tokens) == 1 and tokens[0].startswith(values.DATE):
+            return any(one == tokens[0] or values.same_date(one, tokens[0]) for one in self.places)
         if not tokens or any(token not in self.places for token in tokens):
             return False
         rarest = min(range(len(tokens)), key=lambda n: len(self.places[tokens[n]]))
@@ -286,7 +258,7 @@ class ValueLabels:
 def is_within_domains(token: str, domains: Collection[Domain]) -> bool:
     """Return True if the token of a URL is valid and lies in one of these domains."""
     try:
-        return is_of_domains(parse_address(with_scheme(token.removeprefix(URL))), domains)
+        return is_of_domains(parse_address(with_scheme(token.removeprefix(values.URL))), domains)
     except ToolError:
         return False
 
@@ -301,18 +273,17 @@ def handed_on(
 ) -> Origin:
     """Return the `Origin` of a text that a model writes for another agent.
 
-    Args:
-        messages: All that the model was shown.
-        traits: Those of the tools that open addresses. Results of others count as private.
-        urls: Links that were seen, in addition to those that earlier runs handed on.
-        tainted: Whether the model may have been shown anything else.
-        openings: Openings by site that are not in the messages.
+    `messages` are all that the model was shown; if `tainted`, it may have been shown more. Results
+    of tools without `traits` count as private. `urls` are seen links in addition to those that
+    earlier runs handed on, and `openings` those by site that are not in the messages.
     """
     labels = labels_of(messages, traits, tainted=tainted)
-    known = [url for one in messages if (origin := origin_in(one)) for url in origin["urls"]]
-    user = last_user_message(messages)
+    known = [
+        url for one in messages if (origin := provenance.origin_in(one)) for url in origin["urls"]
+    ]
+    user = history.last_user_message(messages)
     return Origin(
-        words="" if user is None else person_words(user),
+        words="" if user is None else provenance.person_words(user),
         urls=[*known, *urls],
         tainted=labels.read_untrusted,
         private=labels.read_private or tainted,
@@ -328,7 +299,7 @@ def openings_since(messages: Sequence[AnyMessage], traits: Mapping[str, Traits])
     """
     found = Counter(labels_of(messages, traits).openings.by_site())
     for message in messages:
-        if origin := origin_in(message):
+        if origin := provenance.origin_in(message):
             found.subtract(origin.get("openings", {}))
     return dict(+found)
 
@@ -359,22 +330,28 @@ def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
     except (ValueError, RecursionError):
         whole = content
     return [
-        (names, value) for names, value in leaves_of(whole, ()) if len(value) <= _MOST_FIELD_CHARS
+        (names, value)
+        for names, value in destinations.leaves_of(whole, ())
+        if len(value) <= _MOST_FIELD_CHARS
     ]
 
 
 _fields = MessageCache[list[tuple[tuple[str, ...], str]]]()
 
 
-def _forms(names: Names, value: str, *, named: bool) -> set[Tokens]:
+def _forms(names: destinations.Names, value: str, *, named: bool) -> set[Tokens]:
     """Return the forms in which a whole field verifies a value.
 
     A short number does so only if the tool's declaration names its fields, or the name says it is
     an id.
     """
-    tokens, parts = tokens_of(value), parts_of(value)
-    if len(tokens) == 1 and tokens[0].startswith(NUMBER):
-        reported = named or (names and names_id(names[-1])) or len(value) > _MOST_COUNTED_CHARS
+    tokens, parts = tokens_of(value), destinations.parts_of(value)
+    if len(tokens) == 1 and tokens[0].startswith(values.NUMBER):
+        reported = (
+            named
+            or (names and destinations.names_id(names[-1]))
+            or len(value) > _MOST_COUNTED_CHARS
+        )
         return {tokens} if reported else set()
     return {tokens, parts[0].tokens} if len(parts) == 1 else {tokens}
 

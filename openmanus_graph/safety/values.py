@@ -135,11 +135,6 @@ def tokens_of(value: object) -> Tokens:
     return tuple(_tokens(text)) or tuple(text.split())
 
 
-def said_tokens(text: str) -> list[Tokens]:
-    """Return the readings of what a person wrote: as written and, if it differs, plainly spelt."""
-    return [tokens_of(one) for one in dict.fromkeys((text, plainly_written(text)))]
-
-
 def plainly_written(text: str) -> str:
     """Return a text in plain spelling, with spaces between Chinese and other characters."""
     return _BESIDE_CHINESE.sub(" ", _plainly_spelt(text))
@@ -152,9 +147,7 @@ def addresses_in(text: str) -> Iterator[str]:
     percent signs, HTML entities and JSON escapes, even doubled. What programs read in different
     ways is found as a whole: `"a"@b.example`.
     """
-    found = dict.fromkeys(
-        address for variant in spellings(text) for address in _addresses_in(variant)
-    )
+    found = dict.fromkeys(one for variant in spellings(text) for one in _addresses_in(variant))
     # What a disguise cuts off is the end of what it hides.
     backwards = sorted(address[::-1] for address in found)
     cut = {one for one, longer in pairwise(backwards) if longer.startswith(one)}
@@ -169,18 +162,17 @@ def spellings(text: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> Iterator[str]:
+    def unescape(text: str) -> str:
+        return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
     for _ in range(_MOST_ENCODINGS):
-        variants = (unquote(text), html.unescape(text), _ESCAPED.sub(_unescaped, text))
+        variants = (unquote(text), html.unescape(text), unescape(text))
         changed = [one for one in variants if one != text]
         if not changed:
             return
         yield from changed
-        text = _ESCAPED.sub(_unescaped, html.unescape(unquote(text)))
+        text = unescape(html.unescape(unquote(text)))
         yield text
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16))
 
 
 def _addresses_in(text: str) -> Iterator[str]:
@@ -292,7 +284,10 @@ def _tokens(text: str) -> Iterator[str]:
         if found["word"] is not None:
             yield from _word(raw)
         elif found["email"] is not None:
-            yield _email(raw)
+            local, _, host = _small(raw).rpartition("@")
+            with suppress(ToolError):
+                host = normal_host(host)
+            yield f"{EMAIL}{local}@{host}"
         elif found["url"] is not None:
             yield from _url(raw)
         elif found["iban"] is not None:
@@ -347,13 +342,6 @@ def _number(text: str) -> str:
     with suppress(InvalidOperation):
         return f"{Decimal(digits).normalize():f}"
     return text
-
-
-def _email(raw: str) -> str:
-    local, _, host = _small(raw).rpartition("@")
-    with suppress(ToolError):
-        host = normal_host(host)
-    return f"{EMAIL}{local}@{host}"
 
 
 def _url(raw: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The words and forms that tell what a person wants and what he refuses.
+"""The words and forms that tell what a person wants, what he refuses, and what he quotes.
 
 The classes of words are closed if possible: prepositions, auxiliaries, pronouns, negations. The
 lists of verbs are open: an unknown verb leads to a question.
@@ -236,3 +236,95 @@ ASKED_WHETHER = re.compile(
     rf"(?i){B}(?:whether|if|why|is|check|see|find\s+out){E}\s*$|(?:是否|看看|检查)\s*$"
 )
 """Before a URL to be looked at, whatever is supposed of it."""
+
+# What a person quotes, pastes or introduces.
+FENCED = re.compile(r"(?ms)^[ \t]*(?:[-*]\s+)?(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[^\n]*$|\Z)")
+MARKED = re.compile(
+    r"(?m)^[ \t]*(?:[-*]\s)?(?:[>»＞│┃❯›》〉]|&gt;|\w{1,3}>(?=\s)|\|(?=[^|\n]*$))"
+    r"(?:[^\n]*[^\n.!?:>»＞|]\n(?!\s)[^\n]+|[^\n]*)(?:\n|\Z)"
+)
+"""A line marked as an answered line in a reply, with the line that continues it."""
+TAGGED = (re.compile(r"</(\w[\w-]{0,30})\s?>"), "<"), (re.compile(r"\[/(\w{1,30})\]"), "[")
+COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
+QUOTED = re.compile(
+    r"\'\'\'[^\']+\'\'\'|```[^`]+```|`[^`\n]+`|\"[^\"]+\"|[“„][^“”„]+[“”]|«[^«»]+»|»[^«»]+«|‹[^‹›]+›"
+    r"|›[^‹›]+‹|「[^「」]+」|『[^『』]+』|(?<!\w)\'[^\'\n]+\'(?!\w)|(?<!\w)‘[^‘’\n]+’(?!\w)|‚[^‚‘\n]+‘"
+    r"|〝[^〝〞]+〞|《[^《》]+》|〈[^〈〉]+〉|【[^【】]+】|(?:``|'')[^`'\n]+''|(?<!\w)\"[^\"]*\Z"
+)
+ADDRESS = re.compile(r"[\w.+%-]@\w|https?://|www\.|\d{6}|\b[A-Z]{2}\d\d[A-Z0-9]{4}")
+CHINESE = re.compile(r"[\u3400-\u9fff]{3}")
+MAIL_HEAD = re.compile(
+    r"(?im)^[-*\s]{0,4}(?:from|sender|von|de|da|van|fra|od|kimden|frá|från|от|发件人|寄件者|寄件人|差出人|보낸\s사람|return-path|received)"
+    r"\*{0,2}\s?[:：]|\A\s{0,9}(?:subject|betreff|asunto|objet|oggetto|主题|件名)\s?[:：]"
+)
+"""The sender of a mail. A mail to be sent has no such line, and does not begin a message."""
+OTHER_HEAD = re.compile(r"[-*\s]{0,4}[^\W\d_][\w -]{0,20}\*{0,2}\s?[:：][^\n]*\Z")
+FORWARDED = re.compile(
+    r"(?im)^[ \t]*+(?:-{2,}.{0,60}(?:original|forwarded|weitergeleitete|ursprüngliche|原始|转发)"
+    r".{0,60}--"
+    r"|begin\b.{0,40}$|[-=*#]{3,}(?![-|]).{0,60}$|.{0,60}<<\s?'?\w+'?$|(?:fwd?|fw|re|aw|wg|转发|轉發)\s?[:：]"
+    r"|.{2,200}(?:\bwrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|napisał.{0,4}|작성"
+    r"|:\d\d .{0,40}<\S+@\S+>|написала?"
+    r"|のメール|写道)\s?[:：]"
+    r"|<?\[?\w+>\s.*\n<\w+>\s|\[\d\d?:\d\d[^\n]*\n\[\d)"
+)
+"""The line before a mail or a chat that somebody else wrote."""
+LOG_LINE = re.compile(
+    r"(?m)^\W?(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} \S+ \S+ \["
+    r"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b[: ]|Traceback \()"
+    r"[^\n]*(?:\n|\Z)"
+)
+SAID_BY_OTHERS = re.compile(
+    r"(?i)(?P<says>\b(?:wrote|writes|said|says|reads|replied|answered|asks?|asked"
+    r"|told (?:me|us|him|her|them)|insists?|demands?|begged (?:me|us)|recommends?|states?|stated"
+    r"|(?:informed|instructed|urged|wants) (?:me|us)"
+    r"|(?:was|am|were) (?:told|instructed|asked)|according to \w+,?)\b)"
+    r"(?:[^\n\"“«]{0,30}(?:\"[^\"\n]*\s[^\"\n]*\"|“[^“”]*\s[^“”]*”|«[^«»]*\s[^«»]*»)"
+    r"|\s(?:that|we|I|you|please|to)\b(?:[^.!?\n]|[.!?](?=\S))*)"
+)
+"""What others said, if longer than one word. A single quoted value is the person's."""
+TEXTS = (
+    "mails?|emails?|e-mails?|messages?|letter|text|article|page|post|document|comment|review|notes?"
+    "|transcript|log|output|paragraph|report|invoice|bill|thread|chat|sms|ticket|input|context|ad"
+    "|advert|sign|error|voicemail|request|instructions|manual|question|document|sentence|story|poem"
+)
+INTRODUCED = re.compile(
+    rf"(?im)(?:\b(?:the|this|that|these|following|his|her|their)\s+(?:\w+\s+)?(?:{TEXTS})\b[^\n:.?!]{{0,40}}"
+    r"|\b(?:says?|said|wrote|reads|got|received|below)\b[^\n:.?!]{0,20}"
+    rf"|^[^\w\n]{{0,8}}(?!(?:note|review|e-?mails?|mails?)\s?[:：]\s?\S)(?:(?:an?|the|[A-Z][\w'’]*)\s+){{0,2}}(?:\w+\s)?(?:{TEXTS})\b(?!\s(?:to|for)\b)[^\n:.?!]{{0,40}}"
+    r"|(?<!，)(?:说|說|写道|寫道|写"
+    r"|来信|短信|内容如下|以下是邮件|聊天记录|原文|通知|留言))[:：][ \t]*(?=\S|\n)"
+)
+TO_SEND = re.compile(
+    r"(?i)\b(?:send|write|draft|compose|post (?:this|the)|create|add|reply"
+    r"|I (?:need|want)|my (?:request|task))\b"
+)
+READ = (
+    r"(?:\b(?:summari[sz]e|sum(?:\s+up)?|tl;?dr|translate|proofread|rephrase|shorten|explain|analy[sz]e"
+    r"|classify|review|correct|answer\s+(?:this|these|the)|improve|fix\s+the|make\s+(?:this|it)\s+sound|handle\s+th(?:is|ese)"
+    r"|reply\s+to\s+th(?:is|ese)|respond\s+to\s+th(?:is|ese)|check\s+th(?:is|ese)"
+    r"|what\s+(?:does|do|is|are)\s+th(?:is|at|ese)|what\s+is\s+it|who\s+is\s+in\s+this|why\s+does\s+(?:it|this)"
+    r"|is\s+(?:this|it)\s+(?:an?\s+)?(?:spam|scam|phishing|legit|real|true|genuine|fake|safe)"
+    r"|(?:here\s?(?:is|[’']s)|this\s+is)\s+what(?!\s+I\s+(?:want|need))|i\s+pasted|follows"
+    r"|rewrite|paraphrase|simplify|spell|spell-?check|grammar|eli5|extract|convert|count|sentiment|tone|headline|meaning|language"
+    r"|validate|pretty-?print|valid|sort|parse|compile|triage|continue|play|how\s+should\s+i|how\s+many\s+words|what\s+should\s+i|action\s+items|to-?do\s+list"
+    r"|draft\s+an?\s+(?:reply|answer)|answer\s+(?:her|him|them)|above|scam|legit|what\s+does\s+(?:she|he)|who\s+has\s+to|minutes|add\s+a\s+test|unit\s+tests?|friendlier|act\s+on|which\s+of\s+these|file\s+a\s+bug"
+    r"|got\s+a\s+(?:letter|mail|message)|zobacz|kolla|was\s+will|fass\w*|übersetze|résume[rz]?|traduis|traduce|riassumi|resum[aeo]\w?|vat\s+samen)\b"
+    r"|кратко|переведи|要約|翻訳|요약|번역|总结|總結|翻译|翻譯|改写|提取|纠错|概括|骗局|怎么[回看]|看看|看一下|是啥|是真的吗|上面|以上|解释|解釋|润色|帮我看|什么意思|诈骗|骗人|回复这|分类|提炼|整理|真实|靠谱|合适吗|正常吗)"
+)
+TO_READ = re.compile(
+    rf"(?im)^(?![ \t]*(?:[-*•]|\d+[.)])[ \t])(?P<asked>[^\n:：]{{0,200}}?{READ})"
+    r"(?P<rest>[^\n]{0,300})"
+)
+IS_TO_READ = re.compile(READ, re.I)
+TEXT_BEGINS = re.compile(r"[:：]+(?!//|(?<=\w:)\d)\s*|[<{\[|\\](?!https?:)|(?:[?？]\s+|？)(?=\S)")
+THIS = re.compile(
+    r"(?i)\b(?:this|these|that|it|following|below|what|pasted|follows|dies\w*|das|der|est[eo]|ceci|zusammen)\b|这|這|下面|以下"
+)
+SOURCE = re.compile(
+    r"(?i)(?:(?:read|open|see|look\s+at)\s+)?(?:(?:https?://|www\.|[~./]*/)\S+|[\w./-]+\.\w{2,4}\b(?!@))"
+)
+"""An address or a file, at the start of what the person wants read."""
+LAST_SENTENCE = re.compile(r"(?:(?<=\.)[ \t]+|(?<=。)[ \t]*)(?=[^\n.。]+[.。?？]?\Z)")
+LIST_ITEM = re.compile(r"[ \t]*(?:[-*•]|\d+[.)])[ \t]")

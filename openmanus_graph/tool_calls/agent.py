@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.config.mcp import check_servers
-from openmanus_graph.conversation.outcome import ResponseFormat
+from openmanus_graph.conversation.replies import ResponseFormat
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import guard_tool_system_exit

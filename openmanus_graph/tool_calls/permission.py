@@ -16,14 +16,16 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.safety.approval_questions import (
+from openmanus_graph.safety.destinations import approval_key, texts
+from openmanus_graph.safety.policy import (
+    PolicyDecision,
+    ProposedCall,
+    evaluate_policy,
     explain_change,
     explain_excess,
     explain_unverified,
     explain_values,
 )
-from openmanus_graph.safety.destinations import approval_key, texts
-from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.state.manus import PendingCall

@@ -16,7 +16,7 @@ from openmanus_graph.conversation.history import (
     STEP_KEY,
     last_text,
 )
-from openmanus_graph.conversation.outcome import tool_ending
+from openmanus_graph.conversation.replies import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls.budget import (
     SharedBudget,
@@ -28,11 +28,12 @@ from openmanus_graph.planning.executor_run import (
     Executor,
     ExecutorRun,
     ExecutorSet,
+    StepLimits,
+    StepOutcome,
     collect_executors,
     metadata_inside,
     named_files,
 )
-from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.limits import recursion_limit

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from langchain_core.tools import BaseTool, StructuredTool
 
-from openmanus_graph.conversation.outcome import ResponseFormat, validated
+from openmanus_graph.conversation.replies import ResponseFormat, validated
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
 

@@ -13,8 +13,7 @@ from openmanus_graph import ConfigError, Context, build_manus_graph, build_plann
 from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.failures import FailureKind, ModelError
 from openmanus_graph.backends.models.spec import model_key
-from openmanus_graph.config.declared import declared
-from openmanus_graph.config.files import read_layer
+from openmanus_graph.config.files import declared, read_layer
 from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.model_calls.run_models import (

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.planning.step_outcome import WrittenFiles
+from openmanus_graph.planning.executor_run import WrittenFiles
 from openmanus_graph.runtime.workspace import Workspace
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, plans_shown, use

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from openmanus_graph.config.declared import Layer
-from openmanus_graph.config.files import read_layer
+from openmanus_graph.config.files import Layer, read_layer
 
 
 def layer_of(path: Path) -> Layer:

@@ -8,7 +8,7 @@ from langchain_core.messages.tool import tool_call
 
 from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.planning.checks import read_check, read_judgement, removal_in
-from openmanus_graph.planning.step_outcome import RESULTS_CHARS, run_evidence
+from openmanus_graph.planning.drafting import EVIDENCE_CHARS, run_evidence
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ def test_the_evidence_of_a_run_is_bounded_and_marked() -> None:
     assert "n39" in tools
     assert "say 39" in tools
     assert "n0 " not in tools
-    assert len(tools) < RESULTS_CHARS + 200
+    assert len(tools) < EVIDENCE_CHARS + 200
     assert person.count("untrusted-") == tools.count("untrusted-") == 2
     assert run_evidence([AIMessage("done")]) == ""

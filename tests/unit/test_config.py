@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from docs.settings_source import sources
 from openmanus_graph import ConfigError, Context, build_manus_graph, build_planning_graph
-from openmanus_graph.config import declared as table
+from openmanus_graph.config import files as table
 from openmanus_graph.config import resolve
-from openmanus_graph.config.declared import Layer, declared, declared_fields
+from openmanus_graph.config.files import Layer, declared, declared_fields
 from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.server.setup import FORM

@@ -11,10 +11,10 @@ import pytest
 
 from openmanus_graph import ConfigError
 from openmanus_graph.config.files import MAX_BYTES, read_layer
+from openmanus_graph.config.homes import old_files
 from openmanus_graph.config.instructions import find_skills, read_instructions
 from openmanus_graph.config.resolve import read_layers
 from openmanus_graph.config.secret_values import known_secrets
-from openmanus_graph.config.stored_model import old_files
 from openmanus_graph.interfaces.cli.skills import show_skill, untrusted_layers
 
 SECRET = "PRIVATE-KEY-OF-THE-HOST = 1"

@@ -3,9 +3,8 @@
 import pytest
 
 from openmanus_graph.safety.destinations import names_destination
-from openmanus_graph.safety.refusals import without_refused
 from openmanus_graph.safety.said_names import SaidNames
-from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text
+from openmanus_graph.safety.unquoted_text import UnquotedText, unquoted_text, without_refused
 from openmanus_graph.safety.urls import named_domains
 from openmanus_graph.safety.values import NUMBER, plainly_written
 from tests.support.sampling import chance, sampled

@@ -8,7 +8,7 @@ import pytest
 
 from docs.configuration_page import configuration_page
 from openmanus_graph.backends.models.spec import PROVIDERS
-from openmanus_graph.config.declared import LEFT_OUT, declared, moved_keys
+from openmanus_graph.config.files import LEFT_OUT, declared, moved_keys
 from openmanus_graph.graphs.catalog import agent_names
 from openmanus_graph.state.context import Context, MCPServer
 from openmanus_graph.state.search_engines import ENGINES, KEY_VARIABLES

@@ -17,12 +17,12 @@ from openmanus_graph.conversation.history import (
     TASK_KEY,
     VERIFIED_KEY,
 )
-from openmanus_graph.safety.approval_questions import MOST_SHOWN, explain_values
 from openmanus_graph.safety.destinations import approval_key
 from openmanus_graph.safety.information_flow import (
     unverified_values,
     usual_destinations,
 )
+from openmanus_graph.safety.policy import MOST_SHOWN, explain_values
 from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from openmanus_graph.backends.browser.extraction import check_quotes
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.backends.web.page_text import convert
-from openmanus_graph.planning.step_outcome import WrittenFiles
+from openmanus_graph.planning.executor_run import WrittenFiles
 from openmanus_graph.runtime.output import plain
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.urls import domains_in

@@ -107,7 +107,7 @@ def test_a_wrong_name_is_said(tmp_path: Path, name: str, said: str) -> None:
             "550 characters, more than 500",
         ),
         ("---\nname: my-skill\ndescription: b\ncompatibility: [a]\n---\n", "is not text"),
-        ("---\nname: my-skill\ndescription: b\ndescription: c\n---\n", "has twice: description"),
+        ("---\nname: my-skill\ndescription: b\ndescription: c\n---\n", "repeats: description"),
         ("---\nname: &a [*a]\ndescription: b\n---\n", "is not YAML, line 2"),
         (f"---\nname: {'[' * 20_000}\n---\n", "nested too deeply"),
         ('---\nname: my-skill\ndescription: "a\\e[2Jb"\n---\n', "cannot be shown"),
@@ -221,7 +221,7 @@ def test_places_come_in_their_order_and_the_first_of_a_name_counts() -> None:
     assert [skill.name for skill in found] == ["one", "two", "three"]
     assert found[0].folder == first.resolve()
     assert len(warnings) == 1
-    assert "skills has one of this name, which counts" in warnings[0]
+    assert "skills is used instead" in warnings[0]
 
 
 def test_a_cloned_skill_needs_trust_and_again_when_it_changes() -> None:
@@ -248,7 +248,7 @@ def test_two_of_one_name_are_trusted_each_for_itself() -> None:
     assert untrusted_skills() == []
     (used,), (warning,) = usable_skills()
     assert used.description == "Does a thing."
-    assert "skills has one of this name, which counts" in warning
+    assert "skills is used instead" in warning
 
 
 def test_a_trusted_folder_does_not_hide_ones_own_skill_by_an_untrusted_one() -> None:

@@ -14,15 +14,15 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.spec import api_key, parse_spec
-from openmanus_graph.config import stored_model
+from openmanus_graph.config import model as model_settings
 from openmanus_graph.config.homes import is_trusted_content, trust_content
-from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.config.stored_model import (
+from openmanus_graph.config.model import (
     store_key,
     store_model,
     stored_key,
     with_values,
 )
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.model_setup import ModelChoice, set_up_model
 from openmanus_graph.state.context import Context
@@ -187,7 +187,7 @@ class Keyring:
 def test_a_keyring_is_used_where_it_works(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keyring = Keyring()
     monkeypatch.setitem(sys.modules, "keyring", cast("ModuleType", keyring))
-    monkeypatch.setattr(stored_model, "find_spec", str)
+    monkeypatch.setattr(model_settings, "find_spec", str)
     assert store_key("deepseek", None, KEY) == "the system's keyring"
     assert KEY not in (person / "credentials.json").read_text()
     assert key_of("deepseek:deepseek-chat") == KEY

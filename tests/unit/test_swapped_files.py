@@ -31,8 +31,9 @@ from openmanus_graph.model_calls.projection import (
     _data_url,  # pyright: ignore[reportPrivateUsage]  # likewise
 )
 from openmanus_graph.planning.checks import file_problem
-from openmanus_graph.planning.plan_view import _write_plan_file, plan_files  # pyright: ignore[reportPrivateUsage]  # called in a thread
-from openmanus_graph.planning.step_outcome import WrittenFiles, file_heads
+from openmanus_graph.planning.drafting import file_heads
+from openmanus_graph.planning.executor_run import WrittenFiles
+from openmanus_graph.planning.plan import _write_plan_file, plan_files  # pyright: ignore[reportPrivateUsage]  # called in a thread
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.atomic_files import change_mode
 from openmanus_graph.runtime.session import Session

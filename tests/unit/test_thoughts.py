@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from openmanus_graph.conversation.thoughts import SaidStream, split_thoughts
+from openmanus_graph.conversation.text_calls import SaidStream, split_thoughts
 
 CHANNEL = "<|start|>assistant<|channel|>"
 THOUGHT_AND_ANSWER = {

@@ -3,7 +3,12 @@
 import pytest
 
 from openmanus_graph.safety.unquoted_text import unquoted_text
-from openmanus_graph.safety.values import addresses_behind, addresses_in, said_tokens, tokens_of
+from openmanus_graph.safety.values import (
+    addresses_behind,
+    addresses_in,
+    plainly_written,
+    tokens_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +72,7 @@ def test_the_number_of_an_item_names_nothing() -> None:
 
 
 def test_a_person_who_types_wide_letters_is_understood() -> None:
-    assert ("bob",) in said_tokens("ｂｏｂ")
+    assert tokens_of(plainly_written("ｂｏｂ")) == ("bob",)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-from openmanus_graph.conversation.environment import shown_environment
+from openmanus_graph.conversation.history import shown_environment
 from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.manus import Usage
 

@@ -18,8 +18,12 @@ from langgraph.types import Overwrite
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.database import backend_of
 from openmanus_graph.config.entry_points import installed, load
-from openmanus_graph.conversation.environment import ENVIRONMENT_KEY
-from openmanus_graph.runtime.checkpoint_lineage import SNAPSHOT_KEY, id_of, snapshot_written_after
+from openmanus_graph.conversation.history import ENVIRONMENT_KEY
+from openmanus_graph.runtime.checkpoint_lineage import (
+    SNAPSHOT_KEY,
+    id_of,
+    snapshot_written_after,
+)
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
 

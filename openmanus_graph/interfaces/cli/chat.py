@@ -41,7 +41,7 @@ from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_view import plan_in
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
-from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX

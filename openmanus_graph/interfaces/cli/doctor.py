@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
-from openmanus_graph.config.homes import home_place, untrusted_home
-from openmanus_graph.config.resolve import all_layers, resolve_settings, section, storage_settings
-from openmanus_graph.config.stored_model import OLD_FILES, old_files
+from openmanus_graph.config.homes import OLD_FILES, home_place, old_files, untrusted_home
+from openmanus_graph.config.resolve import (
+    all_layers,
+    resolve_settings,
+    section,
+    storage_settings,
+)
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.state.context import Context

@@ -13,8 +13,7 @@ import typer
 from pydantic import SecretStr
 
 from openmanus_graph.config import homes, instructions
-from openmanus_graph.config.declared import Layer
-from openmanus_graph.config.files import config_home, read_layer
+from openmanus_graph.config.files import Layer, config_home, read_layer
 from openmanus_graph.config.instructions import SHIPPED
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
 from openmanus_graph.errors import ConfigError

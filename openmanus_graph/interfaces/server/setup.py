@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 from openmanus_graph import demo as recorded
 from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Threads
-from openmanus_graph.config.declared import DeclaredField, bare_type, declared_fields
+from openmanus_graph.config.files import DeclaredField, bare_type, declared_fields
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent

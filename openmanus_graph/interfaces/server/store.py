@@ -17,7 +17,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import JournalTable, Thread, Threads
-from openmanus_graph.config.declared import declared_fields
+from openmanus_graph.config.files import declared_fields
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.graphs.catalog import agent_names, build_agent

@@ -16,7 +16,7 @@ from openmanus_graph.backends.models.spec import (
     parse_spec,
     provider_names,
 )
-from openmanus_graph.config.stored_model import store_key, store_model
+from openmanus_graph.config.model import store_key, store_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 

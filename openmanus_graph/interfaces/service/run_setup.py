@@ -29,10 +29,9 @@ from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
 from openmanus_graph.backends.sandbox.choose import require_sandbox
-from openmanus_graph.config.declared import declared_fields
+from openmanus_graph.config.files import declared_fields
 from openmanus_graph.config.resolve import database_url, resolve_settings
-from openmanus_graph.conversation.environment import ATTACHED
-from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
+from openmanus_graph.conversation.history import ATTACHED, COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service import threads
@@ -163,6 +162,9 @@ def load_function(address: str) -> Callable[..., Any]:
 
 
 def to_context(options: RunOptions) -> Context:
+
+    from openmanus_graph.state.context import Context
+
     given: dict[str, Any] = {"prompts": options.prompts}
     for one in declared_fields():
         value: Any = getattr(options, one.option, None) if one.option else None
@@ -202,6 +204,7 @@ def user_message(
 
 
 def name_files(text: str, names: Sequence[str]) -> str:
+
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 

@@ -15,7 +15,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import is_steering, last_text
 from openmanus_graph.graphs.catalog import is_ours
 from openmanus_graph.planning.flow import plan_of
-from openmanus_graph.planning.plan_view import plan_document
+from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.manus import Artifact, Plan, Usage, add_usage, no_claims, no_usage
