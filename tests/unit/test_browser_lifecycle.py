@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop, find_browser
-from openmanus_graph.backends.browser.crawl import render_page
 from openmanus_graph.backends.browser.page import frames
+from openmanus_graph.backends.browser.reading import render_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings, ProxySettings
 from tests.support.awkward_site import awkward_site

@@ -372,7 +372,7 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
 async def test_waiting_ends_with_the_download_it_is_for(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.files.WAIT_S", 0.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.tab.DOWNLOAD_WAIT_S", 0.0)
     await use("go_to_url", url=f"{awkward}/files")
     assert "Still downloading slow.bin" in await use.click("Slow")
     seen = await use("wait", seconds=60)

@@ -22,9 +22,9 @@ TEMPORARY = "temporary files of our own, outside of the workspace"
 ALLOWED = {
     "backends/browser/actions.py:_save_pdf": TEMPORARY,
     "backends/browser/browsers.py": SYSTEM,
-    "backends/browser/files.py": TEMPORARY,
     "backends/browser/kept_state.py": PRIVATE,
     "backends/browser/page/frames.py:script": OURS,
+    "backends/browser/tab.py": TEMPORARY,
     "backends/charts/report.py:_template": OURS,
     "backends/charts/report.py:inherit_own_pages": PRIVATE,
     "backends/charts/report.py:is_own_page": PRIVATE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.backends.search.metasearch import region
+from openmanus_graph.backends.search.engines import region
 from openmanus_graph.backends.search.search_engine import (
     MAX_PAGES,
     EngineError,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ddgs.engines import ENGINES
 
-from openmanus_graph.backends.search import metasearch
-from openmanus_graph.backends.search.metasearch import Metasearch
+from openmanus_graph.backends.search import engines
+from openmanus_graph.backends.search.engines import Metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
@@ -70,7 +70,7 @@ async def test_a_refusal_is_distinguished_from_nothing_found(
 async def test_a_silent_server_is_given_up(
     local: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metasearch, "REQUEST_TIMEOUT_S", 1)
+    monkeypatch.setattr(engines, "REQUEST_TIMEOUT_S", 1)
     local.script["mojeek"] = [Behaviour("silent")]
     with pytest.raises(EngineError, match="in time"):
         await Metasearch("mojeek").search(SearchQuery("cats"))

@@ -7,8 +7,7 @@ import pytest
 from openmanus_graph import ToolError
 from openmanus_graph.backends.files import child
 from openmanus_graph.backends.web import page_text as page_text_module
-from openmanus_graph.backends.web.markdown import chunks, page_text
-from openmanus_graph.backends.web.page_text import convert
+from openmanus_graph.backends.web.page_text import chunks, convert, page_text
 
 URL = "https://site.example/docs/page.html"
 

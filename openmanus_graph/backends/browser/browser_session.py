@@ -17,7 +17,6 @@ from playwright.async_api import Download, Error, Page
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
-from openmanus_graph.backends.browser.files import Downloads
 from openmanus_graph.backends.browser.kept_state import (
     MAX_STORED_CHARS,
     STORAGE_LOST,
@@ -30,7 +29,14 @@ from openmanus_graph.backends.browser.kept_state import (
 )
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices, PendingTabs, Tab
+from openmanus_graph.backends.browser.tab import (
+    BLANK,
+    Dialogs,
+    Downloads,
+    PendingNotices,
+    PendingTabs,
+    Tab,
+)
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.event_loop_thread import BackgroundTasks
 from openmanus_graph.runtime.session import Session

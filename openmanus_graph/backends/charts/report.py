@@ -14,9 +14,8 @@ from string import Template
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
-from openmanus_graph.backends.charts.insights import find_insights
 from openmanus_graph.backends.charts.specs import ChartEntry, check_spec, make_spec, with_data
-from openmanus_graph.backends.charts.tables import read_table
+from openmanus_graph.backends.charts.tables import find_insights, read_table
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, put_file

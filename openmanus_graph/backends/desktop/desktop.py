@@ -13,10 +13,11 @@ import shutil
 import struct
 import sys
 import time
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openmanus_graph.backends.desktop.keyboard import pieces_of
 from openmanus_graph.backends.sandbox.choose import backend_name
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
@@ -27,6 +28,10 @@ from openmanus_graph.state.settings import SandboxSettings
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+MOST_TYPED_CHARS = 10_000
+"""Of one text: about 15 s of typing."""
+_SPARE_KEYCODES = (*range(136, 203), *range(208, 256))
+"""Keys of the usual layout that no program of ours uses; those between are modifiers."""
 HANDLE = "desktop"
 """The key of the desktop among the session's handles."""
 WIDTH, HEIGHT = 1280, 800
@@ -205,10 +210,10 @@ class Desktop:
     def type(self, text: str) -> None:
         """Type a text into the active window. Blocks. ToolError: it cannot be typed."""
         pieces, files = list(pieces_of(text)), self._sandbox.layout.files
-        for number, piece in enumerate(pieces):
-            files.write(self._folder / "text", piece.text.encode())
-            files.write(self._folder / "keys", piece.keys.encode("ascii"))
-            keys = f"xmodmap {self._inside}/keys && " if piece.keys else ""
+        for number, (piece, keys) in enumerate(pieces):
+            files.write(self._folder / "text", piece.encode())
+            files.write(self._folder / "keys", keys.encode("ascii"))
+            keys = f"xmodmap {self._inside}/keys && " if keys else ""
             if number:
                 self.stop.wait(_NEW_LAYOUT_S)
             command = f"xdotool type --delay 1 --file {self._inside}/text"
@@ -336,3 +341,37 @@ def _authority(cookie: bytes) -> bytes:
     parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
     packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
     return b"\xff\xff" + packed  # any server
+
+
+def pieces_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield a text in pieces, each with the keys that it needs, written for xmodmap.
+
+    One layout can type a piece. The keys are empty if the usual layout has them all. ToolError if
+    the text is too long, or has a character that no key types.
+    """
+    # To xdotool, the end of a line is the key with which a program begins a new line: Return.
+    text = text.replace("\r\n", "\n").replace("\n", "\r")
+    if len(text) > MOST_TYPED_CHARS:
+        raise TrustedToolError(
+            f"Nothing was typed: the text has {len(text):,} characters, and at most "
+            f"{MOST_TYPED_CHARS:,} are typed at once. Type it in parts, or write a file and open "
+            "it in the program."
+        )
+    wrong = {c for c in text if c not in "\r\t" and unicodedata.category(c) in ("Cc", "Cs")}
+    if wrong:
+        named = ", ".join(sorted(f"U+{ord(c):04X}" for c in wrong))
+        raise TrustedToolError(f"Nothing was typed: no key types {named}. Leave that out.")
+    start, letters = 0, dict[str, None]()
+
+    def keys() -> str:
+        pairs = zip(_SPARE_KEYCODES, letters, strict=False)
+        return "".join(f"keycode {key} = U{ord(one):04X}\n" for key, one in pairs)
+
+    for position, letter in enumerate(text):
+        if letter.isascii() or letter in letters:
+            continue
+        if len(letters) == len(_SPARE_KEYCODES):
+            yield text[start:position], keys()
+            start, letters = position, {}
+        letters[letter] = None
+    yield text[start:], keys()

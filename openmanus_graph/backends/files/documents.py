@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from openmanus_graph.backends.files.child import run_in_child
-from openmanus_graph.backends.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
-from openmanus_graph.backends.files.text_file import decode_page
+from openmanus_graph.backends.files.text_file import (
+    Excerpt,
+    Lines,
+    decode_page,
+    parse_pages,
+    take,
+    wrapped,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 

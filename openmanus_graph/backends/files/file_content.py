@@ -17,7 +17,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import (
     TABLE_DELIMITERS,
     binary_kind,
@@ -25,7 +24,7 @@ from openmanus_graph.backends.files.file_kinds import (
     document_kind,
     image_type,
 )
-from openmanus_graph.backends.files.text_file import detect_encoding, whole_characters
+from openmanus_graph.backends.files.text_file import Lines, detect_encoding, whole_characters
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import size_text
 

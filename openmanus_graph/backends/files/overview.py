@@ -15,9 +15,13 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
-from openmanus_graph.backends.files.text_file import detect_encoding, printable, whole_characters
+from openmanus_graph.backends.files.text_file import (
+    Lines,
+    detect_encoding,
+    printable,
+    whole_characters,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import changed_files, files_in
 from openmanus_graph.runtime.workspace import (

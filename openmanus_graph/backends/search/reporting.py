@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from openmanus_graph.backends.search.search_engine import SearchQuery
 from openmanus_graph.backends.search.searching import SearchReport, search_for
-from openmanus_graph.backends.web.client import fetch
-from openmanus_graph.backends.web.exchange import Page, is_text
+from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.markdown import page_text
+from openmanus_graph.backends.web.page_text import page_text
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.output import shorten

@@ -6,8 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from openmanus_graph.backends.search.engines import Baidu, Brave, Google, Searxng, Tavily
-from openmanus_graph.backends.search.metasearch import Metasearch
+from openmanus_graph.backends.search.engines import (
+    Baidu,
+    Brave,
+    Google,
+    Metasearch,
+    Searxng,
+    Tavily,
+)
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,

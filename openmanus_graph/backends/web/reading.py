@@ -8,13 +8,11 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.excerpt import Lines
 from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
-from openmanus_graph.backends.files.text_file import detect_encoding, printable
-from openmanus_graph.backends.web.client import fetch
-from openmanus_graph.backends.web.exchange import Page, is_text
+from openmanus_graph.backends.files.text_file import Lines, detect_encoding, printable
+from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
+from openmanus_graph.backends.web.page_text import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, with_overrun
 from openmanus_graph.runtime.output import MARK_CHARS, left_out, line_count
