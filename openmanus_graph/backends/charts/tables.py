@@ -229,7 +229,7 @@ def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
     if not len(wrong):
         return []
     examples = ", ".join(repr(str(value)[:30]) for value in list(wrong)[:3])
-    return [f"{column}: {len(wrong)} value(s) are no {kind} and left out, such as {examples}."]
+    return [f"{column}: {len(wrong)} value(s) are not {kind} and left out, such as {examples}."]
 
 
 def is_numeric(table: "pd.DataFrame", column: str) -> bool:

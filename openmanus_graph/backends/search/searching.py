@@ -5,15 +5,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from openmanus_graph.backends.search.engines import (
-    Baidu,
-    Brave,
-    Google,
-    Metasearch,
-    Searxng,
-    Tavily,
-)
+from openmanus_graph.backends.search import engines
 from openmanus_graph.backends.search.search_engine import (
     EngineError,
     Hit,
@@ -23,46 +17,40 @@ from openmanus_graph.backends.search.search_engine import (
 )
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.state.search_engines import (
-    DDGS_BACKENDS,
-    GOOGLE_ID_VARIABLE,
-    KEY_VARIABLES,
-    MAX_RESULTS,
-    SEARXNG_VARIABLE,
-    SearchLocale,
-    SearchSettings,
-    parse_search_locale,
-)
+from openmanus_graph.state import search_engines as names
+from openmanus_graph.state.search_engines import SearchLocale, SearchSettings
 
-_ENGINES_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
-    "tavily": Tavily,
-    "brave": Brave,
-    "baidu": Baidu,
+MAX_QUERY_CHARS = 2000
+MAX_DELAY_S = 5.0
+MAX_RETRIES = 5
+_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
+    "tavily": engines.tavily,
+    "brave": engines.brave,
+    "baidu": engines.baidu,
 }
 _PREFERRED = ("searxng", "tavily", "brave", "google", "baidu")
 """Engines that the person has set up, in order; they come before those without a key."""
 # Startpage shows Google's results.
 _BACKENDS_WITHOUT_KEY = {"google": "startpage", "brave": "brave"}
+log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(frozen=True)
 class EngineChoice:
     """Engines in the order of asking, and notices for the person."""
 
-    engines: list[SearchEngine] = field(default_factory=list[SearchEngine])
-    notices: list[str] = field(default_factory=list[str])
+    engines: Sequence[SearchEngine]
+    notices: Sequence[str]
 
 
 def choose_engines(settings: SearchSettings) -> EngineChoice:
     """Choose by the settings: the engine named, its fallbacks, or else all there are."""
-    choice = EngineChoice()
-    for name in _order(settings):
-        for engine in _engines(name, settings):
-            if all(engine.name != known.name for known in choice.engines):
-                choice.engines.append(engine)
-        if not is_configured(name, settings):
-            choice.notices.append(_notice(name))
-    return choice
+    order = list(_order(settings))
+    by_name: dict[str, SearchEngine] = {}
+    for engine in chain.from_iterable(_engines(name, settings) for name in order):
+        by_name.setdefault(engine.name, engine)
+    notices = [_notice(name) for name in order if not is_configured(name, settings)]
+    return EngineChoice(list(by_name.values()), notices)
 
 
 def _order(settings: SearchSettings) -> Iterator[str]:
@@ -71,10 +59,7 @@ def _order(settings: SearchSettings) -> Iterator[str]:
         yield settings.engine
     elif settings.fallback_engines is not None:
         yield from set_up or ["ddgs"]
-    if settings.fallback_engines is not None:
-        yield from settings.fallback_engines
-    else:
-        yield from (*set_up, "ddgs")
+    yield from (*set_up, "ddgs") if settings.fallback_engines is None else settings.fallback_engines
 
 
 def is_configured(name: str, settings: SearchSettings) -> bool:
@@ -83,39 +68,34 @@ def is_configured(name: str, settings: SearchSettings) -> bool:
         return name in settings.urls
     if name == "google":
         return name in settings.keys and settings.google_cse_id is not None
-    return name not in KEY_VARIABLES or name in settings.keys
+    return name not in names.KEY_VARIABLES or name in settings.keys
 
 
-def _engines(name: str, settings: SearchSettings) -> Iterator[SearchEngine]:
+def _engines(name: str, settings: SearchSettings) -> Sequence[SearchEngine]:
     address = {"url": settings.urls[name]} if name in settings.urls else {}
     if name == "ddgs":
-        yield from map(Metasearch, DDGS_BACKENDS)
-    elif not is_configured(name, settings):
-        if name in _BACKENDS_WITHOUT_KEY:
-            yield Metasearch(_BACKENDS_WITHOUT_KEY[name])
-    elif name == "searxng":
-        yield Searxng(settings.urls[name])
-    elif name == "google":
-        yield Google(settings.keys[name], settings.google_cse_id or "", **address)
-    elif name in _ENGINES_WITH_KEY:
-        yield _ENGINES_WITH_KEY[name](settings.keys[name], **address)
-    else:
-        yield Metasearch(name)
+        return list(map(engines.metasearch, names.DDGS_BACKENDS))
+    if not is_configured(name, settings):
+        backend = _BACKENDS_WITHOUT_KEY.get(name)
+        return [engines.metasearch(backend)] if backend else []
+    if name == "searxng":
+        return [engines.searxng(settings.urls[name])]
+    if name == "google":
+        return [engines.google(settings.keys[name], settings.google_cse_id or "", **address)]
+    if name in _WITH_KEY:
+        return [_WITH_KEY[name](settings.keys[name], **address)]
+    return [engines.metasearch(name)]
 
 
 def _notice(name: str) -> str:
     if name == "searxng":
-        return f"Search: searxng is not asked; set searxng_url in [search], or {SEARXNG_VARIABLE}."
-    needs = KEY_VARIABLES[name][0] + (f" and {GOOGLE_ID_VARIABLE}" if name == "google" else "")
+        variable = names.SEARXNG_VARIABLE
+        return f"Search: searxng is not asked; set searxng_url in [search], or {variable}."
+    also = f" and {names.GOOGLE_ID_VARIABLE}" if name == "google" else ""
     instead = _BACKENDS_WITHOUT_KEY.get(name)
     served = f"is asked through ddgs:{instead}, without a key" if instead else "is not asked"
+    needs = f"{names.KEY_VARIABLES[name][0]}{also}"
     return f"Search: {name} {served}; set {needs} to ask its own service."
-
-
-MAX_QUERY_CHARS = 2000
-MAX_DELAY_S = 5.0
-MAX_RETRIES = 5
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -182,7 +162,7 @@ async def search_for(
     """
     settings = session.settings.search
     try:
-        locale = parse_search_locale(lang or settings.lang, country or "", settings.country)
+        locale = names.parse_search_locale(lang or settings.lang, country or "", settings.country)
     except ValueError as error:
         raise TrustedToolError(f"The web was not searched: {error}.") from error
     search_query = _query(query, num_results, locale)
@@ -217,8 +197,8 @@ def _query(text: str, count: int, locale: SearchLocale) -> SearchQuery:
             f"The web was not searched: the query has {len(words)} characters. A search takes a "
             "few words; shorten it."
         )
-    if not 1 <= count <= MAX_RESULTS:
-        raise TrustedToolError(f"num_results is {count}; it must be 1 to {MAX_RESULTS}.")
+    if not 1 <= count <= names.MAX_RESULTS:
+        raise TrustedToolError(f"num_results is {count}; it must be 1 to {names.MAX_RESULTS}.")
     return SearchQuery(words, count, locale)
 
 
