@@ -52,7 +52,6 @@ class ActionArguments:
 
     @property
     def indices(self) -> dict[str, int]:
-        """The indices of elements that are given, by the names of their arguments."""
         given = {"index": self.index, "target_index": self.target_index}
         return {name: index for name, index in given.items() if index is not None}
 

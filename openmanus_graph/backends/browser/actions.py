@@ -186,17 +186,10 @@ async def run_action(
     repeats: Mapping[str, Any] | None = None,
     openings: UnaskedOpenings | None = None,
 ) -> Observation:
-    """Run an action in the thread's browser session, which opens a browser on first use.
+    """Run an action in the thread's browser session. Neither result nor error holds a secret.
 
-    No secret is in what is returned, nor in the ToolError that says why it was not done.
-
-    Args:
-        session: The thread's.
-        action: Its name.
-        args: Its arguments.
-        ask: Asks the run's model.
-        repeats: The `repeatable` of the recorded action that this one repeats.
-        openings: Decides which pages it may open unasked; None allows any.
+    `repeats` is the `repeatable` of the recorded action that this one repeats; `openings` decides
+    which pages it may open unasked, and allows any if it is None.
     """
     browser = await asyncio.to_thread(session.handle, HANDLE, lambda: BrowserSession(session))
     if browser.takeover is not None:
@@ -263,7 +256,6 @@ class _Call:
     repeats: Mapping[str, Any] | None = None
 
     async def run(self) -> Observation:
-        """Run the action and observe the page; ToolError if it was not done."""
         browser, action = self.browser, self.action
         async with browser.lock:
             acted_on, urls = browser.current if browser.tabs else None, tab_urls(browser)
@@ -312,7 +304,6 @@ class _Call:
         return Observation(text, repeatable={**recorded, **record_result(browser)})
 
     async def _observe_replacement(self, done: str) -> Observation:
-        """Observe the new page after the browser or a page was replaced."""
         report = ActionReport(f"{self.action} {done}")
         seen = await observe(self.browser, report, {}, whole_page=True)
         return Observation(seen, failed=True)

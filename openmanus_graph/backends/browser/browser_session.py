@@ -88,28 +88,25 @@ class BrowserSession:
 
     @property
     def current(self) -> Tab:
-        """The tab that actions go to. ToolError when nothing is open."""
         if not self.tabs:
             raise TrustedToolError("The browser shows no page yet. Open one with go_to_url.")
         return self.tabs[self._current]
 
     @property
     def view(self) -> PageView:
-        """The current tab's page. ToolError when nothing is open."""
         return self.current.view
 
     @property
     def connection(self) -> Connection:
-        """The connection to the browser. ToolError when it is not open."""
         if self._connection is None:
             raise TrustedToolError("The browser is not open. Open a page with go_to_url.")
         return self._connection
 
     async def ensure(self) -> bool:
-        """Open the browser if it is not open, or reopen it after a crash. ToolError if it cannot.
+        """Open the browser if it is not open, or reopen it after a crash.
 
-        Returns:
-            Whether a page that the model knows was replaced by a new one.
+        Return True if a page that the model knows was replaced by a new one. ToolError if it cannot
+        be opened.
         """
         replaced = False
         if self._connection is not None and not await self._connection.is_responsive():
@@ -136,7 +133,6 @@ class BrowserSession:
         return tab
 
     def switch(self, tab_id: int) -> Tab:
-        """Make another tab the current one. ToolError when there is none of that id."""
         if tab_id not in self.tabs:
             known = ", ".join(map(str, self.tabs))
             raise TrustedToolError(f"There is no tab {tab_id}. Available: {known or 'none'}.")
@@ -147,9 +143,6 @@ class BrowserSession:
         """Record tabs, cookies and local storage, to open the browser with them again.
 
         It is called after each snapshot, because a process may be killed. It takes milliseconds.
-
-        Args:
-            new_addresses: Whether the tabs' addresses are read again.
         """
         for tab in self.tabs.values() if new_addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
@@ -207,7 +200,6 @@ class BrowserSession:
         return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:
-        """Close the context and the proxy, and release the browser."""
         with contextlib.suppress(Exception):  # never raises: the browser may be dead already
             browser_loop.call(self._close_after_action, CLOSE_S)
 

@@ -78,10 +78,7 @@ def first_line(error: Exception) -> str:
 
 
 def find_browser(configured: str | None) -> Path:
-    """Return the program: the configured one, Playwright's own, or one of the system. Blocks.
-
-    ToolError if there is none, with what installs one.
-    """
+    """Return the configured program, Playwright's own, or the system's. Blocks."""
     if configured:
         path = Path(configured).expanduser()
         if path.is_file() and os.access(path, os.X_OK):
@@ -165,7 +162,6 @@ class LaunchSettings:
 
 
 async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Browser":
-    """Start or connect to the browser. ToolError says what a person has to do."""
     from playwright.async_api import Error
 
     try:
@@ -263,12 +259,8 @@ class Browsers:
     ) -> tuple["BrowserContext", SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
-        A browser that turns out to be dead is replaced once. ToolError if none can be started.
-
-        Args:
-            launch: Identifies the browser.
-            options: Of the context.
-            fresh: Without the logins that a remote browser already has.
+        A dead browser is replaced once. `fresh` leaves out the logins that a remote browser has.
+        ToolError if none can be started.
         """
         from playwright.async_api import Error
 

@@ -80,7 +80,6 @@ class RequestInterceptor:
         await self._intercept(page, page)
 
     def take_refusals(self) -> list[Refusal]:
-        """Return and clear the refusals since the last call, oldest first."""
         refusals = list(self._refusals)
         self._refusals.clear()
         return refusals
@@ -141,7 +140,6 @@ class Connection:
         return not self.closed and (browser is None or browser.is_connected())
 
     async def is_responsive(self) -> bool:
-        """Send the browser a request to check that it is alive."""
         try:
             async with asyncio.timeout(ALIVE_S):
                 await self.context.cookies("http://localhost/")
@@ -174,10 +172,8 @@ async def open_connection(
 ) -> Connection:
     """Open a context for a thread. ToolError if there is no browser, or it does not start.
 
-    Args:
-        settings: Of its run.
-        login: Name and password for a site that asks by HTTP.
-        fresh: Without logins, even if the settings name a profile.
+    `login` is for a site that asks by HTTP. `fresh` opens it without logins, even if a profile is
+    set.
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))

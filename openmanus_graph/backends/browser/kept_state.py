@@ -47,15 +47,13 @@ class BrowserState:
     """Which of them is the current one; -1 if it is an empty one."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the current tab is none of them."""
         if not -1 <= self.current < max(1, len(self.tabs)):
             raise ValueError("the current tab is not kept")
 
     async def restore_storage(self, context: "BrowserContext") -> bool | None:
-        """Give a new browser the cookies and local storage.
+        """Give a new browser the cookies and local storage; return whether it took all of them.
 
-        Returns:
-            Whether it took all of them; None if there are none, and what a profile has stays in it.
+        None if there are none: what a profile has stays in it.
         """
         from playwright.async_api import Error
 

@@ -75,12 +75,7 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
 
 
 def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
-    """Complete an address that was written without `https://`.
-
-    Raises:
-        ToolError: It is not an address, or it lacks the site, as links of the open page
-            are shown.
-    """
+    """Complete an address that was written without `https://`."""
     text = url.strip()
     if has_scheme(text):
         return text

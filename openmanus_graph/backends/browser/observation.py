@@ -46,11 +46,7 @@ async def observe(
 ) -> str:
     """Wait until the page is quiet and describe it, or what changed on it. The lock is held.
 
-    Args:
-        browser: The session.
-        done: What the action did.
-        urls: The tabs before the action, from `tab_urls`.
-        whole_page: Whether to describe all of the page even if the model has seen it.
+    `urls` are the tabs before the action. `whole_page` describes even what the model has seen.
     """
     tab, snapshot = await _take_snapshot(browser)
     parts = [done.text, *browser.notices.take()]
@@ -90,13 +86,8 @@ async def state_for_request(
 ) -> tuple[str, str | None]:
     """Return the browser's state for the next request, as text and a picture (a data URL).
 
-    It is never stored. Never raises, and is bounded in time.
-
-    Args:
-        session: The thread's.
-        picture: Whether to return a screenshot too, for a model that reads images.
-        after_observation: Whether the request ends with the newest observation. The text is empty
-            then unless something has changed since.
+    It is never stored. Never raises, and is bounded in time. If the request ends with the newest
+    observation, the text is empty unless something has changed since.
     """
     browser = session.find(HANDLE)
     if not isinstance(browser, BrowserSession) or not browser.tabs or browser.takeover:
@@ -137,10 +128,7 @@ async def _state(
 
 
 async def _take_snapshot(browser: BrowserSession) -> tuple[Tab | None, Snapshot | None]:
-    """Wait until the current page, which may change, is quiet and snapshot it.
-
-    None while a dialog is open.
-    """
+    """Wait until the current page is quiet and snapshot it; None while a dialog is open."""
     for _ in range(_MAX_TAB_CHANGES):
         if not browser.tabs and not await browser.connection.is_responsive():
             raise TrustedToolError("The browser has ended.")
@@ -227,11 +215,7 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
 
 
 async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
-    """Take a screenshot of the window with a numbered box around each element in it (JPEG).
-
-    The snapshot's indices are drawn, so take it right before. `max_side` limits the longer side of
-    the picture, in pixels.
-    """
+    """Return a JPEG of the window with a numbered box around each of the snapshot's elements."""
     plain = await view.frames.unless_dialog(
         view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
     )

@@ -157,12 +157,8 @@ async def crawl_pages(
 ) -> Observation:
     """Crawl pages and report on each. ToolError if no address is given.
 
-    Args:
-        session: Of the run.
-        urls: Their addresses; each is read once.
-        timeout_s: For each page.
-        threshold: Shorter lines of menus and footers are left out, in words.
-        fresh: Whether to read again what was read before.
+    Lines of menus and footers with fewer words than `threshold` are left out. `fresh` reads again
+    what was read before.
     """
     crawler = session.cached(Crawler, lambda: Crawler(session))
     wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
@@ -179,7 +175,7 @@ async def crawl_pages(
 
 
 def _report(results: Sequence[CrawledPage | FailedPage], session: Session) -> str:
-    """Render the report. Blocks when a page is long."""
+    """Blocks when a page is long."""
     texts = [one.reading.text if isinstance(one, CrawledPage) else None for one in results]
     failed = texts.count(None)
     some = f"{len(results)} address{'es' if len(results) > 1 else ''}"
@@ -217,10 +213,9 @@ class RenderedPage:
 
 
 async def render_page(session: Session, url: str, timeout_s: float) -> RenderedPage:
-    """Open a page in a new context without the thread's logins, wait until it is quiet, return it.
+    """Open a page without the thread's logins, wait until it is quiet, and return it.
 
-    The time limit includes the wait for a turn. ToolError if there is no browser, or the page was
-    not opened.
+    The time limit includes the wait for a turn. ToolError if it was not opened.
     """
 
     async def render() -> RenderedPage:
@@ -292,10 +287,9 @@ class PageContent:
 async def extract_content(
     browser: BrowserSession, goal: str | None, ask: AskModel | None
 ) -> tuple[str, Sequence[str]]:
-    """Return the answer to a goal from the page, or the whole page as Markdown.
+    """Return the answer to a goal from the page, or the whole page as Markdown, with its links.
 
-    With it come the links of the text that are on the page: a model may have made up others.
-    ToolError if the page cannot be read.
+    The links are those of the text that are on the page: a model may have made up others.
     """
 
     async def read() -> tuple[PageContent, list[str]]:

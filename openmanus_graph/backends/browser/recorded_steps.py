@@ -177,10 +177,7 @@ def record_result(browser: BrowserSession) -> dict[str, Any]:
 async def fit_step(
     browser: BrowserSession, args: ActionArguments, recorded: Mapping[str, Any]
 ) -> ActionArguments:
-    """Return a recorded action's arguments with the indices that its elements have now.
-
-    ToolError if an element is not there, or it is not certain which one it is.
-    """
+    """Return a recorded action's arguments with the indices that its elements have now."""
     redact = browser.secrets.redacted
     for name in args.indices:
         if name not in recorded:

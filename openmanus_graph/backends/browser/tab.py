@@ -370,10 +370,7 @@ class Downloads:
 
 
 def _size_so_far(download: Any) -> int:
-    """Return how many bytes have arrived.
-
-    Playwright has no public API for the path that they are written to.
-    """
+    """Return how many bytes have arrived. Playwright has no public API for their path."""
     artifact = getattr(getattr(download, "_impl_obj", None), "_artifact", None)
     target = getattr(artifact, "_initializer", {}).get("absolutePath")
     sizes = [0]

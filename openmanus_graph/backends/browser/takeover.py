@@ -96,10 +96,7 @@ class Takeover:
         """What was typed since the last click, Tab or Enter."""
 
     async def begin(self) -> None:
-        """Take the browser over, opening it if it is not open.
-
-        ToolError if the agent's action does not end, or the browser cannot be opened.
-        """
+        """Take the browser over. ToolError if the agent's action does not end, or it does not open."""
         try:
             async with asyncio.timeout(BUSY_S):
                 await self._browser.lock.acquire()  # a tab that opens becomes the current one

@@ -63,11 +63,7 @@ def _digest(script: str) -> str:
 
 
 def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:
-    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures.
-
-    Raises:
-        ToolError: A picture cannot be found.
-    """
+    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures."""
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
@@ -98,12 +94,7 @@ _FONT_PACKAGE = "notojp_matplotlib"
 def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Read a table and draw it; return `png` (base64), `spec` with its data, `insights`, `notes`.
 
-    Args:
-        file: The table.
-        request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
-
-    Raises:
-        ToolError: The table or the specification cannot be used.
+    The request has `entry` (of a `ChartEntry`), `name` of the file, and `language`.
     """
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])

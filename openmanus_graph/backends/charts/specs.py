@@ -96,11 +96,7 @@ Spec = dict[str, Any]
 
 
 def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
-    """Describe a chart, by the caller's own specification or by what the columns suggest.
-
-    Raises:
-        ToolError: A column does not exist.
-    """
+    """Describe a chart, by the caller's own specification or by what the columns suggest."""
     named = (entry.x, entry.y, entry.color)
     _require_columns(table, (column for column in named if column is not None))
     spec = dict(entry.spec) if entry.spec is not None else _suggest_spec(table, entry)

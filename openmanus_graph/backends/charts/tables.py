@@ -36,11 +36,7 @@ _DAY_FIRST = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2\d{2,4}")
 
 
 def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
-    """Read a table, with warnings about it. Columns of dates become dates.
-
-    Raises:
-        ToolError: It is empty, too large, or no table.
-    """
+    """Read a table, with warnings about it. Columns of dates become dates."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     if size > MAX_BYTES:

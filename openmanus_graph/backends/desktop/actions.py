@@ -81,11 +81,7 @@ class ActionArguments:
 
 
 def run_action(desktop: Desktop, action: str, args: ActionArguments) -> str:
-    """Run it, wait until the screen is quiet, and return what happened. Blocks.
-
-    Raises:
-        ToolError: It was not done, and why.
-    """
+    """Run an action, wait until the screen is quiet, and return what happened. Blocks."""
     before = desktop.picture()
     done = _ACTIONS[action](desktop, args)
     changed = desktop.settle(before)
@@ -97,13 +93,8 @@ async def state_for_request(
 ) -> tuple[str, str | None]:
     """Return the desktop's state for the next request: its windows, and a picture (a data URL).
 
-    It is never stored. Never raises.
-
-    Args:
-        session: The thread's.
-        picture: Whether to return a picture too, for a model that reads them.
-        after_observation: Whether the request ends with the newest observation. The text is empty
-            then, unless a picture is returned.
+    It is never stored. Never raises. If the request ends with the newest observation, the text is
+    empty unless a picture is returned.
     """
     desktop = session.find(HANDLE)
     if not isinstance(desktop, Desktop) or (after_observation and not picture):
@@ -175,10 +166,7 @@ def _type(desktop: Desktop, args: ActionArguments) -> str:
 
 
 def keys_of(written: str) -> list[str]:
-    """Return key presses as xdotool writes them: `Control+A Delete` is two.
-
-    ToolError: no key has that name.
-    """
+    """Return key presses as xdotool writes them; ToolError for a name that is not a key's."""
     return list(map(_key_press, written.split())) or (["space"] if written else [])
 
 

@@ -107,7 +107,6 @@ def why_no_desktop(sandbox: SandboxSettings) -> str:
 
 
 def as_jpeg(image: "Image") -> bytes:
-    """Return a picture as a JPEG file."""
     out = io.BytesIO()
     image.save(out, "JPEG", quality=_QUALITY, optimize=True)
     return out.getvalue()
@@ -172,11 +171,7 @@ class Desktop:
         return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
 
     def picture(self) -> "Image":
-        """Return what the screen shows now. Any thread may call it, while the desktop is open.
-
-        Raises:
-            ToolError: A program of the sandbox has spoilt the file.
-        """
+        """Return what the screen shows now. Any thread may call it, while the desktop is open."""
         from PIL import Image
 
         line = WIDTH * _BYTES_PER_PIXEL
@@ -208,7 +203,7 @@ class Desktop:
             raise self._failure(result)
 
     def type(self, text: str) -> None:
-        """Type a text into the active window. Blocks. ToolError: it cannot be typed."""
+        """Type a text into the active window. Blocks."""
         pieces, files = list(pieces_of(text)), self._sandbox.layout.files
         for number, (piece, keys) in enumerate(pieces):
             files.write(self._folder / "text", piece.encode())
@@ -266,12 +261,10 @@ class Desktop:
         return describe_change(before, now)
 
     def handle_state(self) -> str:
-        """Name the windows, which would be lost with the desktop."""
         titles = ", ".join(map(repr, self.windows.titles.values()))
         return f"windows on the desktop: {titles}" if titles else ""
 
     def close(self) -> None:
-        """End the desktop and all programs on it."""
         self._shell.close()
         screen, self._screen = self._screen, -1
         if screen >= 0:

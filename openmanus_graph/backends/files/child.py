@@ -35,20 +35,12 @@ def run_in_child(
     reserves: bool = False,
     timeout_s: float | None = None,
 ) -> Any:
-    """Call a function in a child with the opened file and a request; return what it returns.
+    """Call `module:function` of this package in a child with file and request; return its value.
 
-    Blocks.
-
-    Args:
-        entry: `module:function` of this package; gets file and request, returns JSON values.
-        file: Read from its start. The child gets no path, which could change.
-        request: JSON values.
-        what: The subject of error messages, such as "The pdf parser".
-        reserves: The function needs a library that reserves far more addresses than it uses.
-        timeout_s: Wall-clock time, `TIMEOUT_S` if left out. CPU time is limited as well.
-
-    Raises:
-        ToolError: The function raised one, or the child failed or took too long.
+    Blocks. The child gets the file from its start and no path, which could change. Errors begin
+    with `what`, such as "The pdf parser". `reserves`: the function needs a library that reserves
+    far more addresses than it uses. CPU time is limited as well. ToolError if the function raised
+    one, or the child failed or took too long.
     """
     package = str(Path(__file__).parents[3])
     path = [entry for entry in sys.path if entry and entry != package]

@@ -44,7 +44,6 @@ class Document:
 
 
 def open_pdf(file: BinaryIO) -> Document:
-    """Open a PDF; text as it is laid out, page by page."""
     from pypdfium2 import PdfDocument, PdfiumError
 
     try:
@@ -69,7 +68,6 @@ def open_pdf(file: BinaryIO) -> Document:
 
 
 def open_docx(file: BinaryIO) -> Document:
-    """Open a Word document."""
     mammoth: Any = importlib.import_module("mammoth")  # has no types
 
     def without_content(_image: Any) -> dict[str, str]:  # it would be inlined as base64
@@ -82,7 +80,6 @@ def open_docx(file: BinaryIO) -> Document:
 
 
 def open_html(file: BinaryIO) -> Document:
-    """Open a web page; scripts and styles are dropped."""
     data = file.read(_MAX_HTML_BYTES)
     cut = ["", "[the page goes on; only its first 5 MB were read]"] if file.read(1) else []
     lines = [*_markdown(decode_page(data)).splitlines(), *cut]
@@ -108,7 +105,6 @@ def _markdown(html: str) -> str:
 
 
 def open_xlsx(file: BinaryIO) -> Document:
-    """Open an Excel workbook; rows are read as they are needed."""
     from openpyxl import load_workbook
 
     # Values, and formulas for cells that no program has calculated yet.
@@ -146,7 +142,6 @@ def _cell(value: Any) -> str:  # openpyxl gives numbers, dates, texts, formula o
 
 
 def open_pptx(file: BinaryIO) -> Document:
-    """Open a presentation: text, tables and notes of each slide."""
     from pptx import Presentation
 
     slides = list(Presentation(file).slides)
@@ -187,7 +182,6 @@ def _chart_lines(chart: Any) -> Iterator[str]:  # python-pptx does not type it
 
 
 def open_ipynb(file: BinaryIO) -> Document:
-    """Open a notebook: source and text output of each cell."""
     data = file.read(_MAX_NOTEBOOK_BYTES + 1)
     if len(data) > _MAX_NOTEBOOK_BYTES:
         raise ToolError("The notebook has more than 50 MB. Use python_execute to read parts.")
@@ -246,11 +240,8 @@ def read_document(
 ) -> str:
     """Return an excerpt of a document as Markdown. Blocks; ToolError if it cannot be read.
 
-    Args:
-        kind: One of `OPENERS`.
-        pages: Pages, slides, sheets or cells, such as "1-3,7"; None for all.
-        lines: Lines of the chosen pages.
-        timeout_s: A minute if left out.
+    Pages are also slides, sheets or cells, such as "1-3,7"; None for all. The lines are those of
+    the chosen pages.
     """
     request = {"kind": kind, "pages": pages, "max_chars": max_chars, **vars(lines)}
     entry, what = f"{__name__}:render_request", f"The {kind} parser"

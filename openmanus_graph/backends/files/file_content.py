@@ -51,8 +51,6 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class Picture:
-    """A whole picture."""
-
     media_type: str
     """Of the file that was read."""
     width: int
@@ -64,10 +62,7 @@ class Picture:
 def read_picture(data: bytes) -> Picture:
     """Read a picture, and scale and convert it where servers might not take it. Blocks.
 
-    A small PNG or JPEG without faults is sent byte for byte.
-
-    Raises:
-        ToolError: It is not a picture or cannot be decoded; the text is a clause with `it`.
+    A small PNG or JPEG without faults is sent byte for byte. ToolError has a clause with `it`.
     """
     from PIL import Image
 

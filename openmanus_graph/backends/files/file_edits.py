@@ -49,7 +49,6 @@ class PastEdit:
 
 
 def digest(content: bytes | None) -> str:
-    """Return the digest of a content; None means no file."""
     return "none" if content is None else hashlib.sha256(content).hexdigest()
 
 
@@ -81,7 +80,6 @@ class EditHistory:
         return PastEdit(place / name, before, digest(after))
 
     def last(self, path: str) -> PastEdit | None:
-        """Return the newest edit of a file."""
         place = self._folder(path)
         try:
             with opened_folder(self.workspace, place) as folder:
@@ -96,7 +94,6 @@ class EditHistory:
         return PastEdit(place / names[-1], None if kind == "absent" else before, after)
 
     def drop(self, edit: PastEdit) -> None:
-        """Forget an edit."""
         with (
             suppress(FileNotFoundError),
             opened_folder(self.workspace, edit.place.parent) as folder,
@@ -348,7 +345,6 @@ def _numbered_lines(lines: list[str], start: int, count: int) -> str:
 
 
 def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
-    """Decode a file's bytes; ToolError if they are not text."""
     # A PDF may well decode as text.
     encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
     if encoding is None:
@@ -369,7 +365,6 @@ def require_text_size(size: int, path: str) -> None:
 
 
 def _read_file(place: Place, path: str) -> bytes | None:
-    """Read an existing file; None if there is none."""
     if status(place.folder, place.name) is None:
         return None
     with open_to_read(place.folder, place.name, path) as file:
@@ -409,8 +404,8 @@ def _write_file(
 ) -> None:
     """Replace a file. The remains of a crash are in a folder of our own.
 
-    A file with several hard links is changed in place, so that all names show the new content. The
-    history holds the old one. A protected file is not changed so: only the name is replaced.
+    A file with several hard links is changed in place, so that all names show the new content. A
+    protected file is not changed so: only the name is replaced.
     """
     hidden = workspace.hidden()
     if like and like.st_nlink > 1 and (like.st_dev, like.st_ino) not in hidden:

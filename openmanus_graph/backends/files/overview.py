@@ -92,9 +92,8 @@ _File = tuple[str, int]
 def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> str:
     """List a workspace's files with the contents of tables and short texts. Blocks.
 
-    Returns an empty text if there are no files. Files near the root come first. Links, caches, our
-    own files and hidden files (which hold secrets) are left out, and the paths in `without`. Only
-    the beginning of a large file is read.
+    Files near the root come first. Links, caches, our own and hidden files (which hold secrets) are
+    left out. The text is empty if there are no files.
     """
     return _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
 
@@ -104,9 +103,8 @@ def workspace_listing(
 ) -> tuple[str, list[str]]:
     """Return a shorter and faster overview, and the names of the files whose content it shows.
 
-    Args:
-        only: Names of files whose content may be shown; None for all tables.
-        small: Whether it is for a small model, which is also shown the first lines of texts.
+    Contents are shown of the files in `only`; None for all tables. A small model is also shown the
+    first lines of texts.
     """
     return _overview(workspace, _SMALL if small else _LISTING, _files(workspace), only)
 
@@ -239,9 +237,7 @@ def _first_lines(text: str, limits: _Limits) -> str:
 def _table(sample: str, separators: str, rows: Iterable[str] | None, times: float) -> str:
     """Return a table's columns, its number of rows, and its first row.
 
-    Args:
-        rows: The whole text, to count the rows; None if they are estimated.
-        times: The length of the table divided by that of the sample.
+    The rows are estimated if `rows` is None, as the sample's `times` the table's length.
     """
     header = sample.partition("\n")[0]
     separator = max(separators, key=header.count)

@@ -32,7 +32,6 @@ class Excerpt:
 
     @property
     def next(self) -> int:
-        """The number of the first line that is not shown."""
         return self.first + len(self.lines)
 
 
@@ -118,8 +117,6 @@ _EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
 
 @dataclass(frozen=True)
 class Encoding:
-    """How bytes and text correspond."""
-
     name: str
     bom: bytes = b""
     errors: str = "strict"

@@ -46,11 +46,7 @@ async def search_and_report(
 ) -> Observation:
     """Search the web, and read the pages found if they are wanted.
 
-    Args:
-        openings: Decides which pages may be read; None if none are wanted.
-
-    Raises:
-        ToolError: No engine answered, or the query cannot be asked.
+    `openings` decides which pages may be read; None if none are wanted.
     """
     report = await search_for(session, query, num_results=num_results, lang=lang, country=country)
 

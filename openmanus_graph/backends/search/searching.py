@@ -152,13 +152,8 @@ async def search_for(
 ) -> SearchReport:
     """Search the web as the session's settings say; the same question is asked once per run.
 
-    Args:
-        num_results: 1 to 50.
-        lang: Language code; None for that of the settings.
-        country: Country code; None for that of the settings.
-
-    Raises:
-        ToolError: A value is wrong, no engine is set up, or none answered.
+    1 to 50 results; language and country are those of the settings if they are None. ToolError if a
+    value is wrong or no engine answered.
     """
     settings = session.settings.search
     try:
@@ -225,7 +220,6 @@ class CollectedHits:
         return len(self.hits) >= self.wanted
 
     def add(self, engine: str, hits: list[Hit], ignores: tuple[str, ...]) -> None:
-        """Add an engine's hits, without duplicates and up to the requested count."""
         before = len(self.hits)
         for hit in hits:
             page = page_key(hit.url)
@@ -264,7 +258,6 @@ class _SearchRun:
         return self._found
 
     async def _round(self, engines: Sequence[SearchEngine]) -> list[SearchEngine]:
-        """Query each engine; return those to retry later."""
         retry: list[SearchEngine] = []
         for engine in engines:
             if self._found.complete:

@@ -37,7 +37,6 @@ _PRIVATE_DOMAINS = ("localhost", "local", "localdomain", "internal", "intranet",
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the operating system."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -57,7 +56,6 @@ class Guard:
 
     @classmethod
     def of(cls, settings: Settings) -> "Guard":
-        """Make the guard of a run."""
         web = settings.web
         return cls(settings.allow_hosts, web.allowed_domains, web.denied_domains)
 
@@ -68,10 +66,7 @@ class Guard:
         return address
 
     def check_host(self, host: str, port: int) -> None:
-        """Check a host by its name, or by its address if it is an IP literal.
-
-        This is the only check when a proxy resolves the names.
-        """
+        """Check a host by its name or literal address: the only check if a proxy resolves names."""
         host = normal_host(host)
         if any(within(host, bare_domain(entry)) for entry in self.denied_domains):
             raise TrustedToolError(
@@ -103,11 +98,7 @@ class Guard:
         return False
 
     async def resolve(self, host: str, port: int) -> list[IPAddress]:
-        """Return the addresses to connect to, all of them checked.
-
-        Raises:
-            ToolError: The host may not be reached, or there is no such host.
-        """
+        """Return the addresses to connect to, all of them checked."""
         host = normal_host(host)
         self.check_host(host, port)
         literal = literal_ip(host)

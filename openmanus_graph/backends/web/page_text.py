@@ -273,7 +273,6 @@ def _outermost(tags: Iterable["Tag"]) -> list["Tag"]:
 
 
 def _markdown(tag: "Tag") -> str:
-    """Convert an element."""
     from markdownify import MarkdownConverter
 
     for image in tag.find_all("img"):
@@ -363,11 +362,8 @@ async def page_text(
 ) -> PageText:
     """Convert a page. ToolError if its parser failed; that ends only the child process.
 
-    Args:
-        html: The bytes that the server sent, or the text of a rendered page.
-        url: The base of relative links.
-        word_count_threshold: Lines of menus and footers with fewer words are left out; above the
-            usual 10, plain paragraphs of the main content are as well.
+    The threshold leaves out shorter lines of menus and footers. Above the usual 10 it leaves out
+    plain paragraphs of the main content as well.
     """
     data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
     declared = charset if isinstance(html, bytes) else "utf-8"

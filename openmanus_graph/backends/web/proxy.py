@@ -65,14 +65,12 @@ class ProxyConnection:
     """... and this Proxy-Authorization header."""
 
     async def next_event(self) -> Event:
-        """Return the next HTTP event from the peer."""
         while (event := self.connection.next_event()) is h11.NEED_DATA:
             async with asyncio.timeout(IDLE_S):
                 self.connection.receive_data(await self.reader.read(_READ_BYTES))
         return event  # type: ignore[return-value]  # NEED_DATA is handled above
 
     async def send(self, event: h11.Event) -> None:
-        """Send an event, with flow control."""
         data = self.connection.send(event)
         if data:
             self.writer.write(data)
@@ -80,7 +78,6 @@ class ProxyConnection:
                 await self.writer.drain()
 
     async def copy_body(self, other: "ProxyConnection") -> None:
-        """Stream the message body from this connection to the other one."""
         while isinstance(event := await self.next_event(), h11.Data):
             await other.send(h11.Data(data=event.data))
         await other.send(h11.EndOfMessage())
@@ -127,17 +124,14 @@ class GuardedProxy:
 
     @property
     def server(self) -> str:
-        """The proxy address for the browser."""
         if self._server is None:
             raise RuntimeError("the proxy is not started")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def start(self) -> None:
-        """Listen on a free port of this machine."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
     async def close(self) -> None:
-        """End all connections."""
         if self._server is None:
             return
         self._server.close()
@@ -147,7 +141,6 @@ class GuardedProxy:
         await self._server.wait_closed()
 
     def take_refusals(self) -> list[Refusal]:
-        """Return and clear the refusals since the last call, oldest first."""
         refusals = list(self._refusals)
         self._refusals.clear()
         return refusals

@@ -72,7 +72,6 @@ async def page_text_of(session: Session, url: str, max_chars: int) -> str:
 
 
 def _header(page: Page, reading: Reading) -> str:
-    """Return a header on the page, with notes such as truncation."""
     moved = f" (redirected from {page.requested})" if page.url != page.requested else ""
     rows = [f"{page.url}{moved}"]
     if page.status != 200:
@@ -96,11 +95,8 @@ async def read_page(
 ) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
-    Documents and other files are kept in the workspace's outputs for other tools.
-
-    Args:
-        word_count_threshold: Lines of menus and footers with fewer words are left out.
-        max_chars: Characters of a document's text; pages are not cut.
+    Documents and other files are kept in the workspace's outputs for other tools. `max_chars` is
+    for a document's text; pages are not cut.
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
@@ -135,7 +131,7 @@ def fitted(text: str, max_chars: int, workspace: Workspace) -> str:
 
 
 def _outline(parts: list[Chunk], max_chars: int) -> str:
-    """Return an outline: the sections with their line numbers, as many as fit."""
+    """Return the sections with their line numbers, as many as fit."""
     rows: list[str] = []
     for number, part in enumerate(parts):
         heading = part.heading[-_HEADING_CHARS:] or part.text.strip()[:_HEADING_CHARS]

@@ -67,11 +67,7 @@ class OptionList:
         return by_name or next(by_value, None)
 
     def similar(self, text: str) -> Option | None:
-        """Return the only option whose label contains the text, else the one at that place.
-
-        Raises:
-            ToolError: A number is the place of one option and is in the label of another.
-        """
+        """Return the only option whose label contains the text, else the one at that place."""
         options, wanted = self.options, " ".join(text.lower().split())
         whole = [one for one in options if one.name.lower() == wanted]
         if wanted.isdecimal() and not whole:
@@ -87,7 +83,6 @@ class OptionList:
         return some[0] if len(some) == 1 else None
 
     def choose(self, text: str, target: Target) -> Option:
-        """Return the option that is meant; ToolError if there is none, or it is disabled."""
         option = self.named(text) or self.similar(text)
         if option is None:
             where = "" if self.whole else " in the part of the list that was read"
@@ -192,7 +187,6 @@ async def _select_native(target: Target, found: JsonObject, text: str) -> Action
 
 
 async def _open_list(view: PageView, target: Target, wanted: str = "") -> OptionList:
-    """Open a drop-down if it is closed, and read its list."""
     if (listed := await _read_list(view, target, wanted)).options:
         return listed
     before = await view.look()
@@ -222,10 +216,7 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
 async def _read_list(
     view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
 ) -> OptionList:
-    """Read an open list, as far as the wanted option; page through one that draws what is in view.
-
-    `appeared` are the numbers of the elements that a click on the drop-down has opened.
-    """
+    """Read an open list, as far as the wanted option; page through one that draws only a part."""
     options: dict[tuple[str, str], Option] = {}
     most, at_end = MAX_OPTIONS if wanted else MAX_LISTED, False
     call = view.frames.call

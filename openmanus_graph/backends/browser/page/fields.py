@@ -33,10 +33,7 @@ _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+."
 async def input_text(
     view: PageView, index: int, text: str, *, secret: bool = False
 ) -> ActionReport:
-    """Replace what a field holds by a text; an empty one clears it.
-
-    A secret is never shown, neither here nor in later snapshots.
-    """
+    """Replace what a field holds by a text. A secret is never shown, in later snapshots neither."""
     target, facts = await view.ask(index, "field", begin=True)
     _require_text_field(target, facts)
     if facts["kind"] == "select":
@@ -176,11 +173,7 @@ async def _type(view: PageView, facts: JsonObject, text: str) -> None:
 
 
 async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> ActionReport:
-    """Read the field back, set it at once if typing was disturbed, and report what it holds.
-
-    Raises:
-        ToolError: It did not accept the text.
-    """
+    """Read the field back, set it at once if typing was disturbed, and report what it holds."""
     frames, world = target.view.frames, target.world
     shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
     said = ActionReport(
@@ -276,10 +269,7 @@ async def _focused(view: PageView) -> Element | None:
 
 
 async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
-    """Put files into a file input, or into the chooser that a click on the element opens.
-
-    The element may be the file input, its label, or the button that opens a file chooser.
-    """
+    """Put files into a file input, or into the chooser that a click on the element opens."""
     target, facts = await view.ask(index, "fileFacts", begin=True)
     target.require_enabled(facts.get("disabled", False))
     _check_file_count(target, paths, many=facts.get("many", True))

@@ -145,10 +145,7 @@ class Frames:
     async def call_on(
         self, session: CDPSession, object_id: str, body: str, *, by_value: bool = True
     ) -> JsonObject:
-        """Call a JavaScript function with an object as `this`.
-
-        Return its `value`, or an `objectId` if not by value.
-        """
+        """Call a function with an object as `this`; return its `value`, or an `objectId`."""
         function = f"function () {{ {body} }}"
         params = {"objectId": object_id, "functionDeclaration": function, "returnByValue": by_value}
         response = await self.send(session, "Runtime.callFunctionOn", params)
@@ -308,13 +305,10 @@ class Frames:
         return await self.call_on(world.session, resolved["object"]["objectId"], body)
 
     async def report_listeners(self, world: FrameWorld) -> int:
-        """Report from a frame's main world which elements have pointer or key listeners.
+        """Report which elements have listeners; return the number of unknown closed shadow roots.
 
         The main world belongs to the page. If the page has replaced the functions that we call
-        there, fewer listeners are known, and the page is shown all the same.
-
-        Returns:
-            The number of closed shadow roots that our script does not know yet.
+        there, fewer listeners are known.
         """
         try:
             result = await self.call_on(world.session, world.listeners, "return this();")

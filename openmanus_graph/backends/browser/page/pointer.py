@@ -102,12 +102,7 @@ async def _press(
     """Press the pointer on an element, and again where it has moved to if that missed.
 
     Return a note, after a blank; empty if the first press landed. ToolError if none landed.
-
-    Args:
-        view: The tab's page.
-        point: Where the element was last.
-        pointer: Presses the pointer at a point of the window.
-        releases: Whether the release must be on the element, too.
+    `releases`: the release must be on the element, too.
     """
     hits: list[str] = []
     ahead, moves = (0.0, 0.0), False
@@ -163,10 +158,7 @@ async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[Ele
 
 
 async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObject:
-    """Return where the press landed, as `landing` in press.js does, with what was `hit` instead.
-
-    If the page has left, or opened a dialog, it took the press: nothing more can be known.
-    """
+    """Return where the press landed, as `landing` in press.js does, with what was `hit` instead."""
     target, frames = point.target, point.target.view.frames
     try:
         landed: JsonObject = await frames.call(target.world, "landing")
@@ -333,13 +325,10 @@ async def scroll(
     index: int | None = None,
     across: float | None = None,
 ) -> ActionReport:
-    """Scroll the page or the part of it that an element belongs to.
+    """Scroll the page, or the part of it that an element belongs to.
 
-    Args:
-        view: The tab's page.
-        pixels: How far, up if negative; None means one screen down, or an element into view.
-        index: An element whose scroll area is meant.
-        across: How far to the right instead, to the left if negative.
+    Pixels are up if negative, or left with `across`; None means one screen down, or the element
+    into view.
     """
     if index is None:
         await view.begin()

@@ -238,7 +238,6 @@ class Assembler:
             self._rows[-1].append(line)
 
     def _end_row(self) -> None:
-        """End a row: it is one line if it is short."""
         if len(self._rows) == 1:
             return
         row = self._rows.pop()
@@ -280,10 +279,9 @@ def _element(frame: str, facts: Facts, place: FramePlace, page_url: str) -> Elem
 
 
 def shown_address(href: str, page_url: str) -> str:
-    """Return what is shown of a link's address.
+    """Return what is shown of a link's address; empty if the link leads nowhere else.
 
     An address on the page's own site is shown without the site, and a long one without its query.
-    Empty if the link leads nowhere else.
     """
     try:
         link, page = urlsplit(href), urlsplit(page_url)
@@ -307,7 +305,6 @@ def _length(line: RawLine) -> int:
 
 
 def _drop_label(parts: list[str | Element], place: int, name: str) -> None:
-    """Remove the text before or after a field that is its name."""
     before = parts[place - 1] if place else None
     if isinstance(before, str) and before.rstrip().endswith(name):
         parts[place - 1] = before.rstrip().removesuffix(name)
@@ -331,13 +328,7 @@ class Indices:
     def assign(
         self, document: str, lines: Sequence[RawLine], is_detached: Callable[[Key], bool]
     ) -> dict[Key, int]:
-        """Return the indices of a snapshot's elements.
-
-        Args:
-            document: The tab's document id; nothing is inherited from another document.
-            lines: The page's lines.
-            is_detached: Whether an element was removed from its document, not only hidden.
-        """
+        """Return the indices of a snapshot's elements; another document inherits none."""
         if document != self._document:
             self._document, self._indices, self._shown, self._marks = document, {}, {}, {}
         marks = dict(_marks(lines))
@@ -388,14 +379,7 @@ def _successors(
 def build_snapshot(
     root: str, walks: Mapping[str, Facts], children: Mapping[Key, str], indices: Indices
 ) -> Snapshot:
-    """Put a snapshot together from what walk.js found in each frame.
-
-    Args:
-        root: The key of the page's own frame.
-        walks: What was found, by the frame's key.
-        children: The key of each child frame, by its element.
-        indices: Of the tab.
-    """
+    """Put a snapshot together from what walk.js found in each frame, by the frame's key."""
     page, raw = walks[root], Assembler(walks, children).lines(root)
     detached = {(key, number) for key, walk in walks.items() for number in walk["gone"]}
     numbers = indices.assign(

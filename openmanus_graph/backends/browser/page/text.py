@@ -135,7 +135,6 @@ def _lines_to_show(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[i
 
 
 def page_place(snapshot: Snapshot) -> str:
-    """Name the page and where it is scrolled to."""
     url = snapshot.url if len(snapshot.url) <= MAX_URL_CHARS else snapshot.url[:MAX_URL_CHARS] + "…"
     lines = [f'Page "{snapshot.title}" {url}']
     if snapshot.above_px or snapshot.below_px:
@@ -178,8 +177,8 @@ def page_notes(snapshot: Snapshot) -> list[str]:
 def line_text(line: Line, snapshot: Snapshot) -> str:
     """Write one line with its elements, one blank between them.
 
-    Of cells that follow each other only the first says that it is one, and of elements without a
-    name that are described alike only the first is described.
+    Only the first of several cells says that it is one, and only the first of elements that are
+    described alike is described.
     """
     text, mark = "", ""
     before: Element | None = None
@@ -206,7 +205,6 @@ def line_text(line: Line, snapshot: Snapshot) -> str:
 
 
 def element_text(element: Element) -> str:
-    """Write an element: index, role, name, value and states."""
     words = [f"[{element.index}] {element.role}"]
     if element.name and (not element.open or element.named):
         words.append(f'"{element.name}"')
@@ -283,12 +281,6 @@ def change_text(
 
     After scrolling, a page that is too long is shown from the top of the window on. Empty if `said`
     says all that changed.
-
-    Args:
-        before: The last snapshot that the model saw, or None.
-        after: The new one.
-        budget_tokens: At most about this many tokens.
-        said: What the action's own sentence says, which is not repeated.
     """
     if before is None or before.document != after.document:
         return full_text(after, budget_tokens)
@@ -355,8 +347,7 @@ def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> l
 def _element_change(old: Element, new: Element, said: ActionReport) -> str:
     """Describe a changed element with its previous state; its options only if they changed.
 
-    Of an element that was acted on, describe only what the action did not say. Empty if it said
-    all.
+    Empty if the action's own report said all of it.
     """
     shown = replace(new, option_count=0) if old.options == new.options else new
     text = f"Changed: {element_text(shown)}"
