@@ -35,8 +35,7 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
-_OPENED = "opened"
-"""What a search led to, in its `repeatable`."""
+_OPENED = "opened"  # what a search led to, in its `repeatable`
 
 ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[ActionReport | str]]
 """Returns what was done; a sentence alone if that names nothing of a page."""
@@ -174,8 +173,7 @@ ACTION_HANDLERS: dict[str, ActionHandler] = {
     "upload_file": _upload_file,
     "handle_dialog": _handle_dialog,
     "save_pdf": _save_pdf,
-}
-"""Without `web_search` and `extract_content`, which need more than a browser."""
+}  # without `web_search` and `extract_content`, which need more than a browser
 
 
 async def run_action(

@@ -15,18 +15,10 @@ from urllib.parse import urljoin
 
 from playwright.async_api import Download, Error, Page
 
+from openmanus_graph.backends.browser import kept_state
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
-from openmanus_graph.backends.browser.kept_state import (
-    MAX_STORED_CHARS,
-    STORAGE_LOST,
-    UNREADABLE,
-    BrowserState,
-    load_state,
-    newest_stored,
-    save_state,
-    state_file,
-)
+from openmanus_graph.backends.browser.kept_state import BrowserState
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.backends.browser.tab import (
@@ -46,8 +38,7 @@ CLOSE_PAGE_S = 5.0
 CLOSE_S = 15.0
 REMEMBER_S = 2.0
 REOPEN_S = 15.0
-LOCK_S = 3.0
-"""How long closing waits for an action that is being cancelled."""
+LOCK_S = 3.0  # how long closing waits for an action that is being cancelled
 
 
 class BrowserSession:
@@ -162,16 +153,18 @@ class BrowserSession:
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
             known = dict(self._state.local_storage)
-            found = await self.current.view.local_storage(MAX_STORED_CHARS)
+            found = await self.current.view.local_storage(kept_state.MAX_STORED_CHARS)
             if found is not None:
                 origin, stored = found
                 known.pop(origin, None)
                 known |= {origin: stored} if stored else {}
-            state = replace(state, local_storage=newest_stored(known))
+            state = replace(state, local_storage=kept_state.newest_stored(known))
         self._state = state
-        file = state_file(self.session)
+        file = kept_state.state_file(self.session)
         if file is not None and state != self._kept:
-            saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
+            saved = await asyncio.to_thread(
+                kept_state.save_state, self.session.workspace, file, state
+            )
             self._kept = state if saved else None
 
     async def recover(self) -> bool:
@@ -210,11 +203,9 @@ class BrowserSession:
             self.takeover()
         locked = False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOCK_S):
-                locked = await self.lock.acquire()
+            locked = await asyncio.wait_for(self.lock.acquire(), LOCK_S)
         with contextlib.suppress(Exception):  # what the pages have done since the last action
-            async with asyncio.timeout(REMEMBER_S):
-                await self.remember(new_addresses=not typing)
+            await asyncio.wait_for(self.remember(new_addresses=not typing), REMEMBER_S)
         await self._close_all()
         if locked:
             self.lock.release()
@@ -249,12 +240,12 @@ class BrowserSession:
 
     async def _open_kept(self) -> bool:
         """Open the browser with what an earlier process kept; return whether it had tabs."""
-        file = state_file(self.session)
+        file = kept_state.state_file(self.session)
         if file is not None:
-            self._kept = await asyncio.to_thread(load_state, file)
+            self._kept = await asyncio.to_thread(kept_state.load_state, file)
             self._state = self._kept or BrowserState()
             if self._kept is None:
-                self.notices.add(UNREADABLE)
+                self.notices.add(kept_state.UNREADABLE)
         await self._open()
         if self._state == BrowserState():
             return False
@@ -289,7 +280,7 @@ class BrowserSession:
             self._current = current.id
             place = f" at {current.current_url}"
         how = f"{why} with its cookies{place}." if restored else f"{why}{place}."
-        lost = STORAGE_LOST if restored is False else ""
+        lost = kept_state.STORAGE_LOST if restored is False else ""
         if state.tabs or lost:
             typed = "What was typed is lost; the old indices are no longer valid."
             self.notices.add(" ".join(filter(None, (how, lost, typed))))
@@ -298,8 +289,11 @@ class BrowserSession:
         """Open an earlier address if the guard allows it; else close the tab and return False."""
         try:
             self.connection.guard.check(url)
-            if await self._goto(tab, url) and not tab.refused:
+            await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
+            if not tab.refused:
                 return True
+            why = "It did not load."
+        except Error:
             why = "It did not load."
         except ToolError as error:
             why = str(error)
@@ -312,8 +306,7 @@ class BrowserSession:
     async def _replace_page(self, tab: Tab) -> None:
         old, old_view = tab.page, tab.view
         page = await self.connection.new_page()
-        duplicate = self._tab_of(page)
-        if duplicate is not None:
+        if duplicate := self._tab_of(page):
             del self.tabs[duplicate.id]
             duplicate.view.close()
         tab.page, tab.view, tab.crashed, tab.last_snapshot = page, PageView(page), False, None
@@ -321,15 +314,9 @@ class BrowserSession:
         self._current = tab.id
         old_view.close()
         await _close_page(old)
-        await self._goto(tab, tab.url)
+        with contextlib.suppress(Error):
+            await tab.page.goto(tab.url, wait_until="commit", timeout=REOPEN_S * 1000)
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
-
-    async def _goto(self, tab: Tab, url: str) -> bool:
-        try:
-            await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
-        except Error:
-            return False
-        return True
 
     def _on_page_opened(self, page: Page) -> None:
         self.pending_tabs.tab_opened()
@@ -359,7 +346,7 @@ class BrowserSession:
         page.on("response", tab.on_response)
         page.on("framenavigated", tab.on_frame_navigated)
         page.on("download", on_download)
-        page.on("crash", tab.on_crash)
+        page.on("crash", lambda _: setattr(tab, "crashed", True))
         page.on("close", lambda _: self._on_page_closed(tab, page))
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
@@ -388,7 +375,5 @@ class BrowserSession:
 
 
 async def _close_page(page: Page) -> None:
-    """Close a page, for a bounded time: one that has crashed may never report that it is closed."""
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(CLOSE_PAGE_S):
-            await page.close()
+    with contextlib.suppress(Error, TimeoutError):  # a crashed page may not report that it closed
+        await asyncio.wait_for(page.close(), CLOSE_PAGE_S)

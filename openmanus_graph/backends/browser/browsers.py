@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 VIEWPORT = {"width": 1280, "height": 900}
 IDLE_S = 2.0
-PAGES_RENDERED_AT_ONCE = 4
-"""Pages of all threads together."""
+PAGES_RENDERED_AT_ONCE = 4  # pages of all threads together
 START_S = 60.0
 CLOSE_S = 10.0
 STORAGE_S = 5.0

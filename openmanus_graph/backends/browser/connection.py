@@ -13,16 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
-from playwright.async_api import (
-    BrowserContext,
-    CDPSession,
-    Error,
-    Frame,
-    Page,
-    Request,
-    Route,
-    WebSocketRoute,
-)
+from playwright import async_api
+from playwright.async_api import BrowserContext, CDPSession, Error, Page
 
 from openmanus_graph.backends.browser.browsers import (
     CLOSE_S,
@@ -55,13 +47,13 @@ class RequestInterceptor:
     async def attach(self, context: BrowserContext) -> None:
         """Intercept the requests of a context that has no pages yet."""
 
-        async def on_request(route: Route, request: Request) -> None:
+        async def on_request(route: async_api.Route, request: async_api.Request) -> None:
             if await self._allows(request.url):
                 await route.continue_()
             else:
                 await route.abort("blockedbyclient")
 
-        async def on_socket(socket: WebSocketRoute) -> None:
+        async def on_socket(socket: async_api.WebSocketRoute) -> None:
             if await self._allows(socket.url):
                 socket.connect_to_server()
             else:
@@ -74,9 +66,8 @@ class RequestInterceptor:
 
     async def watch(self, page: Page) -> None:
         """Intercept a page's requests, redirects too."""
-        page.on(
-            "framenavigated", lambda frame: self._background.spawn(self._intercept(page, frame))
-        )
+        spawn = self._background.spawn
+        page.on("framenavigated", lambda frame: spawn(self._intercept(page, frame)))
         await self._intercept(page, page)
 
     def take_refusals(self) -> list[Refusal]:
@@ -87,14 +78,10 @@ class RequestInterceptor:
     async def close(self) -> None:
         self._background.cancel()
 
-    async def _intercept(self, page: Page, target: Page | Frame) -> None:
+    async def _intercept(self, page: Page, target: Page | async_api.Frame) -> None:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
-            session = await page.context.new_cdp_session(target)
-
-            def on_paused(event: dict[str, Any]) -> None:
-                self._background.spawn(self._decide(session, event))
-
-            session.on("Fetch.requestPaused", on_paused)
+            session, spawn = await page.context.new_cdp_session(target), self._background.spawn
+            session.on("Fetch.requestPaused", lambda event: spawn(self._decide(session, event)))
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def _decide(self, session: CDPSession, event: dict[str, Any]) -> None:
@@ -128,8 +115,7 @@ class Connection:
     context: BrowserContext
     guard: Guard
     egress: Egress
-    shared: SharedBrowser | None
-    """The shared browser; None for a separate one on a profile."""
+    shared: SharedBrowser | None  # the shared browser; None for a separate one on a profile
     lock: FileLock | None = None
     closed: bool = False
 
@@ -141,8 +127,7 @@ class Connection:
 
     async def is_responsive(self) -> bool:
         try:
-            async with asyncio.timeout(ALIVE_S):
-                await self.context.cookies("http://localhost/")
+            await asyncio.wait_for(self.context.cookies("http://localhost/"), ALIVE_S)
         except (Error, TimeoutError):
             return False
         return self.alive
@@ -156,8 +141,7 @@ class Connection:
     async def close(self) -> None:
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
-            async with asyncio.timeout(CLOSE_S):
-                await self.context.close()
+            await asyncio.wait_for(self.context.close(), CLOSE_S)
         if self.shared is not None:
             browsers().release(self.shared)
         else:
@@ -227,12 +211,8 @@ def _context_options(
         "service_workers": "block" if isinstance(egress, RequestInterceptor) else "allow",
     }
     if isinstance(egress, GuardedProxy):
-        options["proxy"] = {
-            "server": egress.server,
-            "username": egress.username,
-            "password": egress.password,
-            "bypass": BYPASS,
-        }
+        own = {"username": egress.username, "password": egress.password}
+        options["proxy"] = {"server": egress.server, **own, "bypass": BYPASS}
     if login is not None:
         name, _, password = login.value.get_secret_value().partition(":")
         credentials = {"username": name, "password": password, "origin": origin_of(login)}

@@ -14,8 +14,7 @@ from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
 
-RESPONSE_S = 30.0
-"""Timeout for the first bytes of a response."""
+RESPONSE_S = 30.0  # timeout for the first bytes of a response
 _ERROR_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
 _ADDRESS = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"

@@ -36,10 +36,8 @@ from openmanus_graph.state.tool_traits import Observation
 PAGES_AT_ONCE = 5
 MAX_HTML_CHARS = 5_000_000
 MAX_FRAMES = 30
-SETTLE_SHARE = 0.5
-"""Of the time limit, at most, for waiting until a page is quiet."""
-_LEAST_CHARS = 300
-"""Of each page in the report, however many there are."""
+SETTLE_SHARE = 0.5  # of the time limit, at most, for waiting until a page is quiet
+_LEAST_CHARS = 300  # of each page in the report, however many there are
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +48,7 @@ class CrawledPage:
     url: str
     status: int
     reading: Reading
-    note: str
-    """Why it was read without its scripts; empty if it was not."""
+    note: str  # why it was read without its scripts; empty if it was not
     seconds: float = 0.0
     cached: bool = False
 
@@ -72,8 +69,7 @@ class CrawledPage:
 class FailedPage:
     url: str
     reason: str
-    trusted_text: bool = False
-    """The reason contains no text from outside."""
+    trusted_text: bool = False  # the reason contains no text from outside
 
     def head(self, number: int) -> str:
         return f"## {number}. {self.url}\nFAILED: {self.reason}"
@@ -204,11 +200,9 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
 class RenderedPage:
     """A page after its scripts have run."""
 
-    url: str
-    """Its address after all redirects."""
+    url: str  # its address after all redirects
     status: int
-    html: str
-    """Shadow roots in place, frames at the end."""
+    html: str  # shadow roots in place, frames at the end
     media_type: str
 
 
@@ -280,8 +274,7 @@ _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 class PageContent:
     url: str
     title: str
-    text: str
-    """Markdown, the main content first."""
+    text: str  # markdown, the main content first
 
 
 async def extract_content(

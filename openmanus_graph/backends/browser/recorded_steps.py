@@ -42,15 +42,11 @@ class Around:
 @dataclass(frozen=True)
 class RecordedTarget:
     role: str
-    name: str
-    """Its name, or its hint if it has no name."""
+    name: str  # its name, or its hint if it has no name
     around: Around
-    alike: int
-    """How many elements had its role and name."""
-    place: int
-    """How many of those with the same text around them come before it in reading order."""
-    same: int
-    """How many those are, with itself."""
+    alike: int  # how many elements had its role and name
+    place: int  # how many of those with the same text around them come before it in reading order
+    same: int  # how many those are, with itself
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":

@@ -25,13 +25,10 @@ from openmanus_graph.runtime.workspace import Workspace, opened_file, opened_pla
 from openmanus_graph.safety.open_beneath import size_text
 
 BLANK = "about:blank"
-TAB_OPENS_S = 3.0
-"""How long to wait for a tab that a page has requested."""
-UNANSWERED_S = 180.0
-"""How long a dialog may block its page before it is dismissed."""
+TAB_OPENS_S = 3.0  # how long to wait for a tab that a page has requested
+UNANSWERED_S = 180.0  # how long a dialog may block its page before it is dismissed
 GRACE_S = 0.5
-UNBLOCKED_S = 10.0
-"""How long to wait for blocked work once the dialog is answered."""
+UNBLOCKED_S = 10.0  # how long to wait for blocked work once the dialog is answered
 MAX_NOTICES = 30
 _SHOWN_CHARS = 500
 
@@ -43,20 +40,14 @@ class Tab:
     id: int
     page: Page
     view: PageView
-    opener: int = 0
-    """The tab that was the current one when it was opened: the one to go back to."""
-    url: str = BLANK
-    """The last known address, to load again if the page or the browser dies."""
-    status: int = 0
-    """Of the document's own request; 0 if it was not asked for by HTTP."""
+    opener: int = 0  # the tab that was the current one when it was opened: the one to go back to
+    url: str = BLANK  # the last known address, to load again if the page or the browser dies
+    status: int = 0  # of the document's own request; 0 if it was not asked for by HTTP
     media_type: str = ""
-    size: int = 0
-    """Of the document in bytes, by its Content-Length; 0 if there was none."""
-    refused: bool = False
-    """The document is an error page of our proxy, which refused the request."""
+    size: int = 0  # of the document in bytes, by its Content-Length; 0 if there was none
+    refused: bool = False  # the document is an error page of our proxy, which refused the request
     crashed: bool = False
-    uploading: bool = False
-    """An upload by index is running, so that a file chooser is not reported."""
+    uploading: bool = False  # an upload by index is running, so that a file chooser is not reported
     chooser: FileChooser | None = None
     last_snapshot: Snapshot | None = None
     file: str = ""
@@ -97,9 +88,6 @@ class Tab:
     def on_frame_navigated(self, frame: Frame) -> None:
         if frame == self.page.main_frame:
             self.navigation_committed()
-
-    def on_crash(self, _page: object) -> None:
-        self.crashed = True
 
     @property
     def is_pdf(self) -> bool:
@@ -278,10 +266,8 @@ class PendingNotices:
 
 
 DOWNLOADS_FOLDER = "downloads"
-MAX_UPLOAD_BYTES = 500 << 20
-"""Of a file that is given to a page, and copied for that."""
-DOWNLOAD_WAIT_S = 10.0
-"""How long an observation waits for a download that has just begun."""
+MAX_UPLOAD_BYTES = 500 << 20  # of a file that is given to a page, and copied for that
+DOWNLOAD_WAIT_S = 10.0  # how long an observation waits for a download that has just begun
 _POLL_S = 0.2
 _NAME_BYTES = 120
 _MAX_AT_ONCE = 10
@@ -292,7 +278,6 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 @dataclass
 class _RunningDownload:
     name: str
-    limit: int
     size: int = 0
 
 
@@ -306,8 +291,7 @@ class Downloads:
         self._running: dict[asyncio.Task[None], _RunningDownload] = {}
 
     def begin(self, download: Download) -> None:
-        limit = self._session.settings.browser.max_download_mb << 20
-        running = _RunningDownload(file_name(download.suggested_filename, self._secrets()), limit)
+        running = _RunningDownload(file_name(download.suggested_filename, self._secrets()))
         if len(self._running) >= _MAX_AT_ONCE:
             self._notify(f"The download {running.name} was refused: too many run already.")
             task = asyncio.ensure_future(download.cancel())
@@ -336,8 +320,10 @@ class Downloads:
             task.cancel()
 
     async def _save(self, download: Download, running: _RunningDownload) -> None:
+        limit = self._session.settings.browser.max_download_mb << 20
+
         async def stop_if_too_large() -> None:
-            while running.size <= running.limit:
+            while running.size <= limit:
                 await asyncio.sleep(_POLL_S)
                 running.size = max(running.size, _size_so_far(download))
             await download.cancel()
@@ -348,10 +334,9 @@ class Downloads:
         try:
             await download.save_as(path)
             running.size = path.stat().st_size
-            if running.size <= running.limit:
-                saved = await asyncio.to_thread(
-                    keep_file, self._session.workspace, path, running.name
-                )
+            if running.size <= limit:
+                workspace = self._session.workspace
+                saved = await asyncio.to_thread(keep_file, workspace, path, running.name)
                 said = f"Downloaded {saved} ({size_text(running.size)})."
         except (Error, OSError, ToolError) as error:
             said = f"The download of {running.name} failed: {str(error).splitlines()[0]}"
@@ -360,10 +345,9 @@ class Downloads:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             with contextlib.suppress(Error):
                 await download.delete()
-        if running.size > running.limit:
-            limit = size_text(running.limit)
+        if running.size > limit:
             said = (
-                f"The download {running.name} was stopped: it is larger than {limit}. "
+                f"The download {running.name} was stopped: it is larger than {size_text(limit)}. "
                 "A person can raise [browser] max_download_mb."
             )
         self._notify(said)
@@ -403,9 +387,9 @@ def keep_file(workspace: Workspace, source: Path, name: str) -> str:
 
 def _new_file(folder: int, name: str) -> tuple[str, int]:
     """Create a file under the name, or that name and a number; return name and descriptor."""
-    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
+    path = PurePath(name)
     for number in count(1):
-        unused = name if number == 1 else f"{stem} ({number}){dot}{suffix}"
+        unused = name if number == 1 else f"{path.stem} ({number}){path.suffix}"
         with contextlib.suppress(FileExistsError):
             return unused, os.open(unused, _NEW_FILE, 0o666, dir_fd=folder)
     raise AssertionError  # counting has no end

@@ -33,10 +33,8 @@ class ChartEntry(BaseModel):
     color: str | None = None
     xTitle: str | None = None
     yTitle: str | None = None
-    unit: str | None = None
-    """Of the values, shown at their axis."""
-    spec: dict[str, Any] | None = None
-    """A whole Vega-Lite specification, without its data."""
+    unit: str | None = None  # of the values, shown at their axis
+    spec: dict[str, Any] | None = None  # a whole Vega-Lite specification, without its data
 
 
 class InsightEntry(BaseModel):

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 200 * 1024**2
-SAMPLE_BYTES = 1024**2
-"""From which a table's encoding is detected."""
-MAX_ROWS = 20_000
-"""Of a chart: more only make a picture that nobody can read."""
+SAMPLE_BYTES = 1024**2  # from which a table's encoding is detected
+MAX_ROWS = 20_000  # of a chart: more only make a picture that nobody can read
 MIN_SHARE = 0.8
 """Share of a column's values that must be of a kind for the rest to count as missing."""
 _DATE = re.compile(
@@ -255,8 +253,7 @@ if TYPE_CHECKING:
 
 MAX_INSIGHTS = 6
 TOP_CATEGORIES = 3
-MAX_P_VALUE = 0.01
-"""Largest probability of chance at which something is said at all."""
+MAX_P_VALUE = 0.01  # largest probability of chance at which something is said at all
 
 _WORDS = {
     "en": {

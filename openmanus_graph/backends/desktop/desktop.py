@@ -28,36 +28,29 @@ from openmanus_graph.state.settings import SandboxSettings
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_TYPED_CHARS = 10_000
-"""Of one text: about 15 s of typing."""
+MOST_TYPED_CHARS = 10_000  # of one text: about 15 s of typing
 _SPARE_KEYCODES = (*range(136, 203), *range(208, 256))
 """Keys of the usual layout that no program of ours uses; those between are modifiers."""
-HANDLE = "desktop"
-"""The key of the desktop among the session's handles."""
+HANDLE = "desktop"  # the key of the desktop among the session's handles
 WIDTH, HEIGHT = 1280, 800
 """Of the screen, in pixels: no picture of it has to be scaled, so its places are the screen's."""
 PROGRAMS = ("Xvfb", "jwm", "xdotool", "xmodmap")
 DEBIAN_PACKAGES = ("xvfb", "jwm", "xdotool", "x11-xserver-utils")
-_SCREEN_FILE = "Xvfb_screen0"
-"""As Xvfb names it, in the folder of its option `-fbdir`."""
+_SCREEN_FILE = "Xvfb_screen0"  # as Xvfb names it, in the folder of its option `-fbdir`
 _QUALITY = 75
 _HEADER = struct.Struct(">20I")
 """Of the format XWD; here its size, the picture's, the bytes of a line and the colours count."""
 _COLOUR_BYTES = 12
 _BYTES_PER_PIXEL = 4
-_CURSOR_PIXELS = 100
-"""A change of so few pixels is a text cursor that blinks."""
-_FIRST_DISPLAY, _LAST_DISPLAY = 50, 250
-"""Numbers that no person's desktop has."""
+_CURSOR_PIXELS = 100  # a change of so few pixels is a text cursor that blinks
+_FIRST_DISPLAY, _LAST_DISPLAY = 50, 250  # numbers that no person's desktop has
 _START_S, _COMMAND_S, _TYPING_S = 30.0, 20.0, 150.0
-_WINDOW_S = 15.0
-"""Seconds in which a program has to show a window."""
+_WINDOW_S = 15.0  # seconds in which a program has to show a window
 _LEFT_S = 3.0
 """The same, after it has ended well: it may have passed its work on to another process."""
 _POLL_S = 0.2
 _QUIET_S, _SETTLE_S = 0.2, 3.0
-_REACTION_S = 0.7
-"""Seconds in which a program has to show that it has seen a key or a click."""
+_REACTION_S = 0.7  # seconds in which a program has to show that it has seen a key or a click
 _NEW_LAYOUT_S = 1.0
 """Seconds in which a program reads the keys of one layout before there is another."""
 _MOST_WINDOWS, _LONGEST_TITLE, _MOST_OUTPUT = 15, 80, 1500
@@ -127,10 +120,8 @@ def describe_change(before: "Image", after: "Image") -> str:
 class Windows:
     """What is on the desktop. Titles are the programs' words."""
 
-    titles: dict[str, str]
-    """By the window's id."""
-    active: str
-    """Id of the window that gets the keys; empty if there is none."""
+    titles: dict[str, str]  # by the window's id
+    active: str  # id of the window that gets the keys; empty if there is none
     mouse: tuple[int, int]
 
     def describe(self) -> str:

@@ -36,11 +36,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True)
 class Document:
     name: str
-    unit: str
-    """What its parts are called; empty if it has none."""
+    unit: str  # what its parts are called; empty if it has none
     total: int
-    page: Callable[[int], Iterable[str]]
-    """Returns the lines of a part, counted from 1."""
+    page: Callable[[int], Iterable[str]]  # returns the lines of a part, counted from 1
 
 
 def open_pdf(file: BinaryIO) -> Document:

@@ -33,30 +33,23 @@ if TYPE_CHECKING:
 
 
 MAX_SIDE = 2000
-MAX_BYTES = 3_750_000
-"""As base64 these are 5 MB."""
-MAX_PIXELS = 80_000_000
-"""Of a picture that is decoded: as many take a third of a gigabyte."""
-_SHRINK = 0.75
-"""The factor for each side while a file is too large."""
+MAX_BYTES = 3_750_000  # as base64 these are 5 MB
+MAX_PIXELS = 80_000_000  # of a picture that is decoded: as many take a third of a gigabyte
+_SHRINK = 0.75  # the factor for each side while a file is too large
 _QUALITY = 85
 _ORIENTATION, _UPRIGHT = 0x0112, 1
 _MODES = {"1", "L", "LA", "P", "RGB", "RGBA"}
 """Colour modes that all servers read; CMYK and 16 bits are not among them."""
-_DRAWN = {"PNG", "GIF", "BMP"}
-"""Kinds for drawings and screenshots, whose edges a JPEG would blur."""
-_one_at_a_time = threading.Lock()
-"""Held while a picture is decoded: each takes much memory."""
+_DRAWN = {"PNG", "GIF", "BMP"}  # kinds for drawings and screenshots, whose edges a JPEG would blur
+_one_at_a_time = threading.Lock()  # held while a picture is decoded: each takes much memory
 
 
 @dataclass(frozen=True)
 class Picture:
-    media_type: str
-    """Of the file that was read."""
+    media_type: str  # of the file that was read
     width: int
     height: int
-    url: str
-    """What is sent of it, as a data URL."""
+    url: str  # what is sent of it, as a data URL
 
 
 def read_picture(data: bytes) -> Picture:

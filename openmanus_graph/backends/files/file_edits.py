@@ -30,22 +30,17 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.safety.open_beneath import Place, open_to_read, shown, size_text
 
-MAX_EDITS = 100
-"""Kept for one path."""
-MAX_BYTES = 200 * 1024 * 1024
-"""Kept for all paths of a workspace together; the oldest go first."""
+MAX_EDITS = 100  # kept for one path
+MAX_BYTES = 200 * 1024 * 1024  # kept for all paths of a workspace together; the oldest go first
 
 
 @dataclass(frozen=True)
 class PastEdit:
     """One edit that can be undone."""
 
-    place: Path
-    """The stored content."""
-    before: bytes | None
-    """None: the edit created the file."""
-    after: str
-    """Digest of the content that the edit wrote."""
+    place: Path  # the stored content
+    before: bytes | None  # none: the edit created the file
+    after: str  # digest of the content that the edit wrote
 
 
 def digest(content: bytes | None) -> str:

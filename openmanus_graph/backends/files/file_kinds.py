@@ -129,8 +129,7 @@ _PICTURES = {
     "image/tiff": "TIFF",
     "image/heic": "HEIC",
     "image/avif": "AVIF",
-}
-"""Names of the kinds that `image_type` knows."""
+}  # names of the kinds that `image_type` knows
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
@@ -162,8 +161,7 @@ _MEDIA_SUFFIXES = {
     ".mp4": "video/mp4",
     ".mov": "video/quicktime",
     ".webm": "video/webm",
-}
-"""Of sounds and videos; the copies that we keep have these."""
+}  # of sounds and videos; the copies that we keep have these
 
 
 def media_type_of(path: str) -> str | None:

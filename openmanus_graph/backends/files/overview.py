@@ -34,17 +34,14 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.safety.open_beneath import kind, shown, size_text
 
-MAX_COUNTED = 20_000
-"""At most so many files are counted."""
-_MAX_FOLDERS = 6
-"""Folders that the note on omitted files names."""
+MAX_COUNTED = 20_000  # at most so many files are counted
+_MAX_FOLDERS = 6  # folders that the note on omitted files names
 _NAME_CHARS = 160
 _VALUE_CHARS = 40
 _LINE_CHARS = 120
 _WITHOUT_HEAD = (", a ", ", no valid ", ", which cannot ")
 """Beginnings of the notes on files whose content is not shown."""
-_MAX_VALUES = 20
-"""Columns, or fields, that are named."""
+_MAX_VALUES = 20  # columns, or fields, that are named
 _SAMPLE_BYTES = 64 * 1024
 _WORKBOOK_BYTES = 5 * 1024 * 1024
 _WORKBOOK_S = 5.0
@@ -58,35 +55,27 @@ class _Limits:
     """How much is shown, and how much is read for it."""
 
     files: int
-    chars: int
-    """Of the whole."""
-    list_chars: int
-    """Of the names and sizes; the rest is for the contents."""
-    head_lines: int
-    """Of a text; 0: only tables are shown."""
+    chars: int  # of the whole
+    list_chars: int  # of the names and sizes; the rest is for the contents
+    head_lines: int  # of a text; 0: only tables are shown
     parsed_bytes: int
     """Of a larger table the rows are estimated; the head of a larger text is not shown."""
-    workbooks: int
-    """Each is read by a process of its own, which takes half a second."""
-    as_text: bool = False
-    """Whether the first lines of tables are shown as text, too."""
+    workbooks: int  # each is read by a process of its own, which takes half a second
+    as_text: bool = False  # whether the first lines of tables are shown as text, too
 
 
 MAX_FILES = 60
-MAX_CHARS = 4000
-"""Of a planner's overview."""
+MAX_CHARS = 4000  # of a planner's overview
 _OVERVIEW = _Limits(MAX_FILES, MAX_CHARS, 2400, 4, 2 << 20, 3)
 LISTED_FILES = 40
-LISTED_CHARS = 1500
-"""Of the listing that every agent is shown."""
+LISTED_CHARS = 1500  # of the listing that every agent is shown
 _LISTING = _Limits(LISTED_FILES, LISTED_CHARS, 1000, 0, 128 << 10, 0)
 _SMALL = _Limits(LISTED_FILES, 2500, 1000, 12, 128 << 10, 0, as_text=True)
 """Of the listing that small models are shown."""
 _MADE = _Limits(4, 1000, 300, 8, 128 << 10, 0, as_text=True)
 """Of the files that a run made, as small models are shown them."""
 
-_File = tuple[str, int]
-"""Its path in the workspace, and its size in bytes."""
+_File = tuple[str, int]  # its path in the workspace, and its size in bytes
 
 
 def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> str:

@@ -106,8 +106,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_MIN_UTF16_BYTES = 16
-"""Bytes; less is not evidence of UTF-16."""
+_MIN_UTF16_BYTES = 16  # bytes; less is not evidence of UTF-16
 _UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
 _UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
@@ -119,8 +118,7 @@ _EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
 class Encoding:
     name: str
     bom: bytes = b""
-    errors: str = "strict"
-    """`surrogateescape` for UTF-8 with a few broken bytes, which are kept."""
+    errors: str = "strict"  # `surrogateescape` for UTF-8 with a few broken bytes, which are kept
 
     def decode(self, data: bytes) -> str:
         """Turn a whole file into text; UnicodeError if it is not in this encoding."""

@@ -18,8 +18,7 @@ from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, co
 
 _MAX_WORDS_CHARS = 160
 _MAX_NAMED = 4
-_SEARXNG_PAGE = 10
-"""Pages differ in length; a shorter one is the last."""
+_SEARXNG_PAGE = 10  # pages differ in length; a shorter one is the last
 _SEARXNG_REFUSALS = {
     403: "it does not give out JSON (HTTP 403); add json to search.formats in its settings.yml",
     429: "its limiter refuses programs (HTTP 429); set server.limiter to false in its settings.yml",

@@ -20,8 +20,7 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_PAGES = 10
 PAGE_TIMEOUT_S = 20.0
 _HTML = ("text/html", "application/xhtml+xml", "")
-_HITS_CHARS = 1500
-"""Of an observation, in addition to the pages, so that these are not cut again."""
+_HITS_CHARS = 1500  # of an observation, in addition to the pages, so that these are not cut again
 _ADVICE = "Use fewer or other words, another lang or country, or open a page that you know."
 log = logging.getLogger(__name__)
 

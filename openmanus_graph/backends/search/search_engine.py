@@ -32,8 +32,7 @@ _USUAL_PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True)
 class SearchQuery:
     text: str
-    count: int = 5
-    """How many results are wanted."""
+    count: int = 5  # how many results are wanted
     locale: SearchLocale = SearchLocale()
 
     def text_up_to(self, characters: int, words: int | None = None) -> str:
@@ -52,8 +51,7 @@ class Hit:
     title: str
     url: str
     snippet: str = ""
-    engine: str = ""
-    """Which engine found it."""
+    engine: str = ""  # which engine found it
 
 
 class EngineError(Exception):
@@ -82,12 +80,10 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class SearchEngine:
-    name: str
-    """The name in results and messages."""
+    name: str  # the name in results and messages
     search: Callable[[SearchQuery], Coroutine[Any, Any, list[Hit]]]
     """Returns hits, best first; none if it found nothing. EngineError: it did not answer."""
-    ignores: tuple[str, ...] = ()
-    """Which of `lang` and `country` the engine does not support."""
+    ignores: tuple[str, ...] = ()  # which of `lang` and `country` the engine does not support
 
 
 def hits_of(entries: Any, *, url: str = "url", snippet: str) -> list[Hit]:

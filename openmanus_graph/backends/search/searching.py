@@ -103,14 +103,10 @@ class Attempt:
     """The result of asking one engine."""
 
     engine: str
-    hits: int = 0
-    """How many results it gave that were not there yet."""
-    problem: str = ""
-    """Why it gave no answer; empty when it answered."""
-    quotes: bool = False
-    """Whether the problem quotes text from the engine."""
-    ignores: tuple[str, ...] = ()
-    """Which of `lang` and `country` it does not support."""
+    hits: int = 0  # how many results it gave that were not there yet
+    problem: str = ""  # why it gave no answer; empty when it answered
+    quotes: bool = False  # whether the problem quotes text from the engine
+    ignores: tuple[str, ...] = ()  # which of `lang` and `country` it does not support
 
 
 @dataclass(frozen=True)
@@ -118,12 +114,9 @@ class SearchReport:
     """The result of a search."""
 
     query: SearchQuery
-    hits: tuple[Hit, ...]
-    """May be fewer than were requested, or none."""
-    attempts: tuple[Attempt, ...]
-    """The engines that were asked, in order."""
-    notices: tuple[str, ...]
-    """Notices on configured engines that are not set up."""
+    hits: tuple[Hit, ...]  # may be fewer than were requested, or none
+    attempts: tuple[Attempt, ...]  # the engines that were asked, in order
+    notices: tuple[str, ...]  # notices on configured engines that are not set up
 
     @property
     def quotes(self) -> bool:

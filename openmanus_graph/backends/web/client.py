@@ -29,8 +29,7 @@ TIMEOUT_S = 30.0
 MAX_REDIRECTS = 10
 TEXT_LIMIT = 5 * 1024 * 1024
 """Bytes of a page in HTML or another kind of text; what follows is left out."""
-LIMIT = 50 * 1024 * 1024
-"""Bytes of anything else: documents are of no use in part."""
+LIMIT = 50 * 1024 * 1024  # bytes of anything else: documents are of no use in part
 AGENT = "openmanus-graph"
 _ROBOTS_TIMEOUT_S = 10.0
 _ROBOTS_BYTES = 512 * 1024
@@ -40,27 +39,21 @@ _TEXT = re.compile(r"text/.*|application/(?:.*[+/-])?(?:json|xml|javascript|yaml
 _SHOWN = re.compile(r"(image|audio|video)/|application/pdf")
 """Media types that a browser displays and does not download."""
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-_GZIP = b"\x1f\x8b\x08"
-"""The magic bytes of each member of gzip data."""
+_GZIP = b"\x1f\x8b\x08"  # the magic bytes of each member of gzip data
 
 
 @dataclass(frozen=True)
 class Page:
     """A response, of any status."""
 
-    url: str
-    """The final URL, after redirects."""
+    url: str  # the final URL, after redirects
     requested: str
     status: int
-    media_type: str
-    """Lower case, without parameters; empty without a Content-Type."""
-    charset: str | None
-    """As the server declares it, which may be wrong."""
+    media_type: str  # lower case, without parameters; empty without a Content-Type
+    charset: str | None  # as the server declares it, which may be wrong
     body: bytes = field(repr=False)
-    cut: bool
-    """Whether the body was truncated."""
-    filename: str = ""
-    """The file name of the Content-Disposition header, for a download."""
+    cut: bool  # whether the body was truncated
+    filename: str = ""  # the file name of the Content-Disposition header, for a download
     location: str = field(default="", compare=False)
 
     @property

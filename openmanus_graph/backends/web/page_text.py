@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 5 * 1024 * 1024
-MAX_TAGS = 100_000
-"""How many elements of any kind can be converted within the child's timeout."""
+MAX_TAGS = 100_000  # how many elements of any kind can be converted within the child's timeout
 _TAG = re.compile(r"<[a-zA-Z]")
 # Not `head`: where a page leaves out its tags, the parser puts elements it does not know into it.
 _DROPPED = (
@@ -48,8 +47,7 @@ _MENU = re.compile(
 )
 _MENU_LINK_SHARE = 0.6
 """Share of links in a text above which it is a menu, if id or class also suggest one."""
-_MAIN_TEXT_SHARE = 0.25
-"""Minimum share of the page's text in the element marked as main content."""
+_MAIN_TEXT_SHARE = 0.25  # minimum share of the page's text in the element marked as main content
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
 _PERMALINK_MARKS = ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1")
@@ -79,7 +77,9 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     (main, rest), dropped = _split(soup), 0
     threshold = int(request["word_count_threshold"])
     if threshold > 1:
-        rest, dropped = _without_short_lines(rest, threshold)
+        lines = rest.split("\n")
+        kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= threshold]
+        rest, dropped = "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
     if threshold > _USUAL_THRESHOLD:
         main, more = _without_short_blocks(main, threshold)
         dropped += more
@@ -111,13 +111,6 @@ def _without_short_blocks(text: str, words: int) -> tuple[str, int]:
             dropped += 1
         in_code ^= bool(fences % 2)
     return "\n\n".join(kept), dropped
-
-
-def _without_short_lines(text: str, words: int) -> tuple[str, int]:
-    """Remove lines of fewer words, as in menus."""
-    lines = text.split("\n")
-    kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= words]
-    return "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
 
 
 def _description(soup: "BeautifulSoup") -> str:
@@ -219,7 +212,13 @@ def _split(soup: "BeautifulSoup") -> tuple[str, str]:
         asides = [tag for tag in main.find_all(_is_aside) if tag.name != "aside"]
     else:
         main = body
-        asides = [*_outermost(main.find_all(_is_aside)), *_page_headers(main)]
+        asides = _outermost(main.find_all(_is_aside))
+        # Headers of the page, not of an article; one that holds the only heading stays.
+        asides += [
+            tag
+            for tag in main.find_all("header")
+            if tag.find_parent(["article", "section"]) is None and tag.find("h1") is None
+        ]
         asides += [tag for tag in main.find_all(["div", "ul", "section"]) if _is_menu(tag)]
     aside_texts = [_markdown(tag.extract()) for tag in _outermost(asides)]
     rest = [] if main is body else [_markdown(body)]
@@ -241,15 +240,6 @@ def _main_element(body: "Tag") -> "Tag | None":
 
 def _is_aside(tag: "Tag") -> bool:
     return tag.name in _ASIDES or tag.get("role") in _ASIDE_ROLES
-
-
-def _page_headers(body: "Tag") -> list["Tag"]:
-    """Return headers of the page, not of an article; one that holds the only heading stays."""
-    return [
-        tag
-        for tag in body.find_all("header")
-        if tag.find_parent(["article", "section"]) is None and tag.find("h1") is None
-    ]
 
 
 def _is_menu(tag: "Tag") -> bool:
@@ -301,8 +291,7 @@ def _language(tag: "Tag") -> str:
 REST_HEADING = "## Menus and the rest of the page"
 CHUNK_CHARS = 6000
 PART_CHARS = 30_000
-MAX_PARTS = 6
-"""Of a longer text, the parts that share the most words with a question."""
+MAX_PARTS = 6  # of a longer text, the parts that share the most words with a question
 _CONVERT_ENTRY = "openmanus_graph.backends.web.page_text:convert"
 _WORD = re.compile(r"\w{3,}")
 _HEADING = re.compile(r"(#{1,6}) +(.+)")
@@ -314,16 +303,13 @@ class PageText:
 
     title: str
     description: str
-    main: str
-    """Markdown of the main content; links are whole addresses."""
-    rest: str
-    """Markdown of menus, sidebars and footers."""
+    main: str  # Markdown of the main content; links are whole addresses
+    rest: str  # Markdown of menus, sidebars and footers
     words: int
     internal_links: int
     external_links: int
     images: int
-    dropped_blocks: int
-    """Blocks left out because they have fewer words than the threshold."""
+    dropped_blocks: int  # blocks left out because they have fewer words than the threshold
     read: int
     """How many characters were read of a page that is too long; 0 if it was read completely."""
 
@@ -352,8 +338,7 @@ class Chunk:
     heading: str
     """The headings above it and its own, such as "Guide > Install"; empty before the first."""
     text: str
-    first_line: int
-    """1-based, in the whole text."""
+    first_line: int  # 1-based, in the whole text
     last_line: int
 
 

@@ -26,8 +26,7 @@ _DOCUMENTS = ("pdf", "docx", "xlsx", "pptx", "ipynb")
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
-HEADER_CHARS = 500
-"""Of an observation, in addition to the text that was read."""
+HEADER_CHARS = 500  # of an observation, in addition to the text that was read
 _ERROR_PAGE_CHARS = 1500
 _FEW_WORDS = 20
 _FEW_CHARS = 200
@@ -40,18 +39,15 @@ class Reading:
     kind: Literal["page", "text", "document", "file"]
     text: str
     title: str = ""
-    page: PageText | None = None
-    """The converted page, if it is HTML."""
-    kept: str = ""
-    """The path of a document or file that was kept."""
+    page: PageText | None = None  # the converted page, if it is HTML
+    kept: str = ""  # the path of a document or file that was kept
 
 
 async def fetched(session: Session, url: str) -> Observation:
     """Fetch a page and return its text. ToolError says why it could not be read."""
     page = await _get(session, url)
-    max_chars = (
-        session.max_observation_chars - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
-    )
+    whole = session.max_observation_chars - HEADER_CHARS
+    max_chars = whole if page.status < 400 else _ERROR_PAGE_CHARS
     reading = await read_page(page, session.workspace, max_chars=max_chars)
     text = await asyncio.to_thread(fitted, reading.text, max_chars, session.workspace)
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
@@ -100,7 +96,8 @@ async def read_page(
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
-    kind = await asyncio.to_thread(_document_kind, page)
+    suffix, head = PurePosixPath(_file_name(page)).suffix.lower(), page.body[:_SAMPLE_BYTES]
+    kind = await asyncio.to_thread(document_kind, io.BytesIO(page.body), head, suffix)
     if kind == "html" and not is_text(page.media_type):
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
     if kind in _DOCUMENTS:
@@ -142,12 +139,6 @@ def _outline(parts: list[Chunk], max_chars: int) -> str:
             rows.append(f"and {len(parts) - number - 1} more sections")
             break
     return "\n".join(rows)
-
-
-def _document_kind(page: Page) -> str | None:
-    head = page.body[:_SAMPLE_BYTES]
-    with io.BytesIO(page.body) as file:
-        return document_kind(file, head, PurePosixPath(_file_name(page)).suffix.lower())
 
 
 def _file_name(page: Page) -> str:

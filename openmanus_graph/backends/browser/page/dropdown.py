@@ -14,11 +14,9 @@ from openmanus_graph.errors import ToolError
 
 MAX_LISTED = 100
 MAX_OPTIONS = 3000
-MAX_PAGES = 200
-"""How far a list that draws only what is in view is paged through."""
+MAX_PAGES = 200  # how far a list that draws only what is in view is paged through
 OPEN_LIMIT_S = 3.0
-CLICKS = 3
-"""How often an option is looked for again that scrolling has redrawn."""
+CLICKS = 3  # how often an option is looked for again that scrolling has redrawn
 SHOWN_CHARS = 80
 
 
@@ -26,8 +24,7 @@ SHOWN_CHARS = 80
 class Option:
     name: str
     value: str = ""
-    number: int = 0
-    """Its place in a native list, its element's number in another."""
+    number: int = 0  # its place in a native list, its element's number in another
     selected: bool = False
     disabled: bool = False
     group: str = ""

@@ -17,12 +17,10 @@ from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
-TYPED_CHARS = 120
-"""Longer texts are put in at once, but for their end."""
+TYPED_CHARS = 120  # longer texts are put in at once, but for their end
 LAST_CHARS = 5
 CHOOSER_MS = 4000
-SLIDER_PRESSES = 400
-"""How many steps a slider is moved at most."""
+SLIDER_PRESSES = 400  # how many steps a slider is moved at most
 SLIDER_KEYS = (("ArrowUp", "ArrowDown"), ("ArrowRight", "ArrowLeft"))
 _CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200

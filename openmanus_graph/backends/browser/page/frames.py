@@ -96,8 +96,7 @@ class FrameWorld:
     context_id: int
     listeners: str
     """The object id of the function that reports which elements have pointer listeners."""
-    parent_id: str
-    """The parent's frame id, empty for the page itself."""
+    parent_id: str  # the parent's frame id, empty for the page itself
     owner: tuple[str, int] | None = None
     """The parent's key, and the number of the frame's element in it."""
 

@@ -15,17 +15,14 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 
 DRAG_STEPS = 12
 NO_BOX = (0, 0, 0, 0)
-_HOVERS = 3
-"""An element may move when a menu closes that the pointer was over before."""
-_PRESSES = 5
-"""How often a moving element is pressed again where it has moved to."""
+_HOVERS = 3  # an element may move when a menu closes that the pointer was over before
+_PRESSES = 5  # how often a moving element is pressed again where it has moved to
 _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "": ("Clicked", {}),
     "double": ("Double-clicked", {"click_count": 2}),
     "menu": ("Right-clicked", {"button": "right"}),
     "long": ("Long-pressed", {"delay": 1500}),
-}
-"""By the click event that an element listens for: words, and options of Playwright's click."""
+}  # by the click event that an element listens for: words, and options of Playwright's click
 _WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 """What a model may ask for instead of the click that an element listens for."""
 

@@ -12,10 +12,8 @@ from urllib.parse import urlsplit
 
 from openmanus_graph.backends.web.page_text import ROUTES
 
-Box = tuple[int, int, int, int]
-"""Left, top, width and height in pixels of the window."""
-Key = tuple[str, int]
-"""A frame's key and the number of an element in it."""
+Box = tuple[int, int, int, int]  # left, top, width and height in pixels of the window
+Key = tuple[str, int]  # a frame's key and the number of an element in it
 Facts = dict[str, Any]  # what walk.js reports of an element, or of a frame
 FOCUSED = "focused"
 STEADY = (FOCUSED, "opens on hover", "double-click too", "right-click too")
@@ -26,41 +24,32 @@ FIELDS = (
 )  # fmt: skip
 """Roles of fields that take typed text."""
 MAX_ADDRESS_CHARS = 60
-CUT = "…"
-"""Ends an address that is not shown whole; `hover` shows it."""
-ROW_CHARS = 240
-"""Rows (table rows, cards, list entries) up to this length are shown on one line."""
+CUT = "…"  # ends an address that is not shown whole; `hover` shows it
+ROW_CHARS = 240  # rows (table rows, cards, list entries) up to this length are shown on one line
 TITLE_CHARS = 200
 _MAX_FRAME_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Element:
-    index: int
-    """Stable while the element exists; never reused for another one of the tab."""
-    frame: str
-    """The key of the frame's world that knows the element."""
+    index: int  # stable while the element exists; never reused for another one of the tab
+    frame: str  # the key of the frame's world that knows the element
     number: int
     role: str
     name: str
     box: Box
-    words: tuple[str, ...] = ()
-    """States: checked, disabled, expanded ..."""
+    words: tuple[str, ...] = ()  # states: checked, disabled, expanded
     value: str | None = None
-    value_chars: int = 0
-    """The length of a value that is shown cut."""
+    value_chars: int = 0  # the length of a value that is shown cut
     options: tuple[str, ...] = ()
     option_count: int = 0
     format: str = ""
-    hint: str = ""
-    """Class, id or picture of an element without a name."""
+    hint: str = ""  # class, id or picture of an element without a name
     colour: str = ""
-    address: str = ""
-    """Where a link leads, as `shown_address` writes it."""
+    address: str = ""  # where a link leads, as `shown_address` writes it
     scroll_px: tuple[int, ...] | None = None
     """How much of a scroll area's content is above, below, before and behind what it shows."""
-    open: bool = False
-    """Its contents follow it in its line, because they can be acted on too."""
+    open: bool = False  # its contents follow it in its line, because they can be acted on too
     named: bool = False
     """It is open and named nevertheless, because its contents begin with something else."""
 
@@ -111,21 +100,17 @@ class Line:
 class Snapshot:
     url: str
     title: str
-    document: str
-    """Changes whenever the tab loads another document."""
+    document: str  # changes whenever the tab loads another document
     above_px: int
     below_px: int
-    view: tuple[int, int]
-    """The window's width and height."""
+    view: tuple[int, int]  # the window's width and height
     lines: tuple[Line, ...]
     elements: dict[int, Element] = field(default_factory=dict[int, Element])
     messages: tuple[str, ...] = ()
     """What alerts and toasts said since the last action, even if they are gone."""
     left_out_above: int = 0
-    left_out_below: int = 0
-    """HTML elements that were skipped because the page is too large."""
-    covered: int = 0
-    """Elements that are behind an open dialog."""
+    left_out_below: int = 0  # HTML elements that were skipped because the page is too large
+    covered: int = 0  # elements that are behind an open dialog
     covered_text: bool = False
     note: str = ""
 
@@ -313,8 +298,7 @@ def _drop_label(parts: list[str | Element], place: int, name: str) -> None:
         parts[place + 1] = after.lstrip().removeprefix(name)
 
 
-Marks = tuple[tuple[str, ...], tuple[str, ...]]
-"""Role, name and context; role, name and hint."""
+Marks = tuple[tuple[str, ...], tuple[str, ...]]  # role, name and context; role, name and hint
 
 
 class Indices:

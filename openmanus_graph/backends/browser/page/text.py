@@ -25,19 +25,14 @@ LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
 CANVAS_NOTE = "What a canvas draws is not read: only a screenshot shows it."
 CANVAS_ONLY_NOTE = f"(The page is all canvas. {CANVAS_NOTE} Act on it with click_at and send_keys.)"
 CELLS = ("gridcell", "cell", "columnheader", "rowheader")
-LONG_DESCRIPTION = 20
-"""Shorter descriptions of elements without names are repeated."""
+LONG_DESCRIPTION = 20  # shorter descriptions of elements without names are repeated
 LEFT_OUT = "are left out: scroll"
-LEFT_OUT_TOKENS = 60
-"""For the sentences on what is left out."""
+LEFT_OUT_TOKENS = 60  # for the sentences on what is left out
 MIN_PIECE_TOKENS = 50
-PIECES_PER_PAGE = 8
-"""A line that is longer than such a part of the budget is broken."""
+PIECES_PER_PAGE = 8  # a line that is longer than such a part of the budget is broken
 NOTHING_CHANGED = "Nothing on the page changed."
-MAX_VALUE_CHARS = 200
-"""Longer values of fields come cut (walk.js)."""
-MAX_REMOVED = 6
-"""Removed elements and texts that are named one by one."""
+MAX_VALUE_CHARS = 200  # longer values of fields come cut (walk.js)
+MAX_REMOVED = 6  # removed elements and texts that are named one by one
 REMOVED_TEXT_CHARS = 80
 SAME_PLACE_PX = 3
 TYPED_ROLES = ("textbox", "searchbox", "spinbutton")
@@ -263,12 +258,10 @@ class ActionReport:
     """A sentence on an action, and what it says as data, so that no change is reported twice."""
 
     text: str = ""
-    elements: tuple[int, ...] = ()
-    """Indices of the elements that it names."""
+    elements: tuple[int, ...] = ()  # indices of the elements that it names
     value: str | None = None
     """What the first of them holds now; None if the sentence does not say that."""
-    place: tuple[int, int] | None = None
-    """The pixels above and below the window that it names."""
+    place: tuple[int, int] | None = None  # the pixels above and below the window that it names
 
 
 NOTHING_SAID = ActionReport()

@@ -34,32 +34,26 @@ T = TypeVar("T")
 
 WALK_LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
-ERROR_PAGE_TOKENS = 3000
-"""How much of the page an error shows when an element was not found."""
+ERROR_PAGE_TOKENS = 3000  # how much of the page an error shows when an element was not found
 QUIET_MS = 1000
-SHOWN_S = 4.0
-"""After this, a page that is loading and shows something is not waited for any longer."""
+SHOWN_S = 4.0  # after this, a page that is loading and shows something is not waited for any longer
 _IGNORED = (
     "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
 )  # fmt: skip
 """Kinds of requests that change nothing a model reads, or never end."""
-MAX_REPEATS = 4
-"""A page that requests the same address this often while we wait is polling."""
-IDLE_S = 10.0
-"""A request this long after an action was not caused by it."""
+MAX_REPEATS = 4  # a page that requests the same address this often while we wait is polling
+IDLE_S = 10.0  # a request this long after an action was not caused by it
 EFFECT_S = 0.15
 """A request this soon after an action is its effect, even to an address that is polled."""
 NEXT_POLL_S = 0.2
 SLOW_S = 1.0
 MAX_LATE_POLLS = 2
 """An address that responds late and is requested again at once, this often, is a long poll."""
-RENDER_S = 0.06
-"""From the end of a response until the page has rendered it."""
+RENDER_S = 0.06  # from the end of a response until the page has rendered it
 BODY_S = 1.0
 """A response that has begun and does not end: the page does not read it, or it is a stream."""
 STREAMS = ("text/event-stream", "application/x-ndjson")
-ANSWER_S = 1.0
-"""How long the answer to a message over a web socket is awaited."""
+ANSWER_S = 1.0  # how long the answer to a message over a web socket is awaited
 NEXT_MESSAGE_S = 0.15
 SOCKET_S = 2.5
 """Messages this long after an action, or after their socket was opened, were not caused by it."""
