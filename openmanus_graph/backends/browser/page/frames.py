@@ -114,10 +114,13 @@ class Frames:
         self._worlds: dict[str, FrameWorld] = {}
         self._stale = True
         self._calls: set[asyncio.Future[Any]] = set()
+
+        def on_frames_changed(_frame: object) -> None:
+            self._stale = True
+
         changed = ("framenavigated", "framedetached", "frameattached")
-        self.close = listen(
-            page, {"crash": self._on_crash, **dict.fromkeys(changed, self._on_frames_changed)}
-        )
+        handlers = {"crash": self._on_crash, **dict.fromkeys(changed, on_frames_changed)}
+        self.close = listen(page, handlers)
 
     async def worlds(self) -> list[FrameWorld]:
         """Return every frame's world, the page's own first."""
@@ -187,9 +190,6 @@ class Frames:
         finally:
             self._calls.discard(call)
 
-    def _on_frames_changed(self, _frame: object) -> None:
-        self._stale = True
-
     def _on_crash(self, _page: object) -> None:
         self._crashed = True
         self._cancel_calls()
@@ -217,8 +217,18 @@ class Frames:
             for other in await self._sessions_of_other_processes():
                 found += await self._load_script(other)
         by_frame = {world.frame_id: world for world in found}
-        owned = [self._with_owner(world, by_frame.get(world.parent_id)) for world in found]
-        self._worlds = {world.key: world for world in await asyncio.gather(*owned)}
+
+        async def with_owner(world: FrameWorld) -> FrameWorld:
+            parent = by_frame.get(world.parent_id)
+            if not parent or world.owner:
+                return world
+            frame_id = {"frameId": world.frame_id}
+            owner = await self.send(parent.session, "DOM.getFrameOwner", frame_id)
+            body = "return openmanus.numberOf(this);"
+            number = await self._call_on_node(parent, owner["backendNodeId"], body)
+            return replace(world, owner=(parent.key, number["value"]))
+
+        self._worlds = {one.key: one for one in await asyncio.gather(*map(with_owner, found))}
 
     async def _sessions_of_other_processes(self) -> list[CDPSession]:
         """Return the sessions of frames that do not run in the page's own process."""
@@ -274,28 +284,14 @@ class Frames:
         if key in self._worlds:
             return self._worlds[key]
         load_script = {"uniqueContextId": key, "expression": isolated_script()}
-        get_listeners = {
-            "uniqueContextId": main["uniqueId"],
-            "includeCommandLineAPI": True,
-            "expression": script("listeners"),
-        }
-        _, response = await asyncio.gather(
-            self.send(session, "Runtime.evaluate", load_script),
-            self.send(session, "Runtime.evaluate", get_listeners),
-        )
+        get_listeners = {"uniqueContextId": main["uniqueId"], "includeCommandLineAPI": True}
+        get_listeners["expression"] = script("listeners")
+        both = (load_script, get_listeners)
+        calls = [self.send(session, "Runtime.evaluate", params) for params in both]
+        _, response = await asyncio.gather(*calls)
         listeners = response["result"]["objectId"]
         parent = frame.get("parentId", "")
         return FrameWorld(key, session, frame["id"], isolated["id"], listeners, parent)
-
-    async def _with_owner(self, world: FrameWorld, parent: FrameWorld | None) -> FrameWorld:
-        """Return the world with its owner: the frame's element in the parent document."""
-        if not parent or world.owner:
-            return world
-        owner = await self.send(parent.session, "DOM.getFrameOwner", {"frameId": world.frame_id})
-        number = await self._call_on_node(
-            parent, owner["backendNodeId"], "return openmanus.numberOf(this);"
-        )
-        return replace(world, owner=(parent.key, number["value"]))
 
     async def _call_on_node(self, world: FrameWorld, backend_id: int, body: str) -> JsonObject:
         """Call a function of our script on a node, known by its DevTools number."""

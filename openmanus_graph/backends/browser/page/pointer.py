@@ -257,18 +257,14 @@ async def drag_and_drop(view: PageView, source: int, target: int) -> ActionRepor
 async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
     """Drag an element onto a text: drop targets are not always listed as elements."""
     start = await view.with_element(source, locate)
-    target = await _text_target(view, text)
-    end = await _locate_drop(start.target, target)
-    return await _drag(start, end, f'onto "{target.element.name}"')
-
-
-async def _text_target(view: PageView, text: str) -> Target:
     for world in await view.frames.worlds():
+        found: JsonObject = {}
         with contextlib.suppress(FrameDetached):
             found = await view.frames.call(world, "numberOfText", text)
-            if "n" in found:
-                shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
-                return Target(view, world, shown)
+        if "n" in found:
+            shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
+            end = await _locate_drop(start.target, Target(view, world, shown))
+            return await _drag(start, end, f'onto "{shown.name}"')
     raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
 
 

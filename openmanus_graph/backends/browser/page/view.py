@@ -8,10 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from playwright.async_api import Page, Request, Response, WebSocket
 
+from openmanus_graph.backends.browser.page import snapshot as snapshots
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
     FrameDetached,
@@ -20,13 +21,7 @@ from openmanus_graph.backends.browser.page.frames import (
     JsonObject,
     listen,
 )
-from openmanus_graph.backends.browser.page.snapshot import (
-    Element,
-    Facts,
-    Indices,
-    Snapshot,
-    build_snapshot,
-)
+from openmanus_graph.backends.browser.page.snapshot import Element, Facts, Snapshot
 from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 
@@ -77,16 +72,10 @@ class Network:
         self._quiet_after = 0.0
         """Until when an answer over a web socket may come."""
         self.started = 0
-        self.close = listen(
-            page,
-            {
-                "request": self._on_request,
-                "response": self._on_response,
-                "websocket": self._on_socket,
-                "requestfinished": self._on_request_done,
-                "requestfailed": self._on_request_done,
-            },
-        )
+        ended = dict.fromkeys(("requestfinished", "requestfailed"), self._on_request_done)
+        on: dict[str, Callable[[Any], None]] = {"request": self._on_request, **ended}
+        on |= {"response": self._on_response, "websocket": self._on_socket}
+        self.close = listen(page, on)
 
     def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
@@ -200,9 +189,8 @@ class Target:
 
     async def call(self, function: str, *args: object) -> JsonObject:
         """Call a function of our script with the element's number; FrameDetached if it is gone."""
-        answer: JsonObject = await self.view.frames.call(
-            self.world, function, self.element.number, *args
-        )
+        call = self.view.frames.call
+        answer: JsonObject = await call(self.world, function, self.element.number, *args)
         if answer.get("gone"):
             raise FrameDetached(self.label)
         return answer
@@ -216,7 +204,7 @@ class PageView:
         self.snapshot: Snapshot | None = None
         self.frames = Frames(page)
         self.network = Network(page)
-        self._indices = Indices()
+        self._indices = snapshots.Indices()
         self._acted_world: FrameWorld | None = None
         self._is_settled = False
         self._moving: list[str] = []
@@ -241,16 +229,12 @@ class PageView:
             return DIALOG_NOTE
         else:
             if self._is_settled:
-                return self._still_running()
+                moving, unread = ", ".join(self._moving), self.network.unread()
+                notes = [f"Still moving: {moving}."] * bool(moving)
+                notes += [f"A response is still coming in ({unread})."] * bool(unread)
+                return " ".join(notes)
         waiting = self.network.waiting_for()
         return "The page is still loading" + (f" ({waiting})." if waiting else ".")
-
-    def _still_running(self) -> str:
-        """Return a note on what is still moving or coming in on a page that is quiet."""
-        notes = [f"Still moving: {', '.join(self._moving)}."] if self._moving else []
-        if unread := self.network.unread():
-            notes.append(f"A response is still coming in ({unread}).")
-        return " ".join(notes)
 
     async def _quiet(self) -> bool:
         """Wait a little; return True if the page is quiet now."""
@@ -300,13 +284,12 @@ class PageView:
         if not worlds:
             raise FrameDetached("no document")
         found = await asyncio.gather(*map(self._walk, worlds))
-        walks = {
-            world.key: walk for world, walk in zip(worlds, found, strict=True) if walk is not None
-        }
+        pairs = zip(worlds, found, strict=True)
+        walks = {world.key: walk for world, walk in pairs if walk is not None}
         if worlds[0].key not in walks:
             raise FrameDetached("the page's own document")
         children = {world.owner: world.key for world in worlds if world.owner}
-        return build_snapshot(worlds[0].key, walks, children, self._indices)
+        return snapshots.build_snapshot(worlds[0].key, walks, children, self._indices)
 
     async def _walk(self, world: FrameWorld) -> Facts | None:
         """Return what walk.js finds in a frame; None if its document has just gone."""
@@ -337,8 +320,7 @@ class PageView:
 
     async def element(self, index: int) -> Target:
         """Find an element by its index; ToolError with the current list if it was removed."""
-        target, _ = await self.ask(index, "connected")
-        return target
+        return (await self.ask(index, "connected"))[0]
 
     async def ask(
         self, index: int, function: str, *, begin: bool = False
