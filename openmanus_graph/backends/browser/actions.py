@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
+from openmanus_graph.backends.browser import recorded_steps
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
@@ -17,12 +18,6 @@ from openmanus_graph.backends.browser.observation import observe, tab_urls
 from openmanus_graph.backends.browser.page import dropdown, fields, pointer
 from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.reading import extract_content
-from openmanus_graph.backends.browser.recorded_steps import (
-    check_result,
-    fit_step,
-    record_result,
-    record_step,
-)
 from openmanus_graph.backends.browser.tab import BLANK, copy_files, file_name, keep_file
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -289,8 +284,8 @@ class _Call:
         if open_dialog and not spec.allowed_in_dialog:
             raise ToolError(f"Nothing was done. {open_dialog}")
         if self.repeats is not None:
-            args = await fit_step(browser, args, self.repeats)
-        recorded = await record_step(browser, args)
+            args = await recorded_steps.fit_step(browser, args, self.repeats)
+        recorded = await recorded_steps.record_step(browser, args)
         done = await browser.dialogs.until(ACTION_HANDLERS[self.action](browser, args)) or ""
         report = ActionReport(done) if isinstance(done, str) else done
         if spec.takes_snapshot:
@@ -298,8 +293,8 @@ class _Call:
         else:
             text = "\n".join([report.text, *browser.notices.take()])
         if self.repeats is not None:
-            check_result(browser, self.repeats)
-        return Observation(text, repeatable={**recorded, **record_result(browser)})
+            recorded_steps.check_result(browser, self.repeats)
+        return Observation(text, repeatable={**recorded, **recorded_steps.record_result(browser)})
 
     async def _observe_replacement(self, done: str) -> Observation:
         report = ActionReport(f"{self.action} {done}")

@@ -16,13 +16,7 @@ from filelock import FileLock, Timeout
 from playwright import async_api
 from playwright.async_api import BrowserContext, CDPSession, Error, Page
 
-from openmanus_graph.backends.browser.browsers import (
-    CLOSE_S,
-    VIEWPORT,
-    LaunchSettings,
-    SharedBrowser,
-    browsers,
-)
+from openmanus_graph.backends.browser import browsers
 from openmanus_graph.backends.browser.page.frames import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
@@ -115,7 +109,9 @@ class Connection:
     context: BrowserContext
     guard: Guard
     egress: Egress
-    shared: SharedBrowser | None  # the shared browser; None for a separate one on a profile
+    shared: (
+        browsers.SharedBrowser | None
+    )  # the shared browser; None for a separate one on a profile
     lock: FileLock | None = None
     closed: bool = False
 
@@ -141,11 +137,11 @@ class Connection:
     async def close(self) -> None:
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
-            await asyncio.wait_for(self.context.close(), CLOSE_S)
+            await asyncio.wait_for(self.context.close(), browsers.CLOSE_S)
         if self.shared is not None:
-            browsers().release(self.shared)
+            browsers.browsers().release(self.shared)
         else:
-            await browsers().release_profile()
+            await browsers.browsers().release_profile()
         if self.lock is not None:
             await asyncio.to_thread(self.lock.release)
         await self.egress.close()
@@ -161,14 +157,14 @@ async def open_connection(
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    guard, launch = Guard.of(settings), LaunchSettings.of(settings.browser)
+    guard, launch = Guard.of(settings), browsers.LaunchSettings.of(settings.browser)
     egress = await _start_egress(settings, launch)
     try:
         options = _context_options(settings, egress, login)
         if profile := settings.browser.profile:
             connection = await _open_profile(profile, launch, options, egress, guard)
         else:
-            context, shared = await browsers().open_context(launch, options, fresh=fresh)
+            context, shared = await browsers.browsers().open_context(launch, options, fresh=fresh)
             connection = Connection(context, guard, egress, shared)
     except BaseException:
         await egress.close()
@@ -184,7 +180,7 @@ async def open_connection(
     return connection
 
 
-async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
+async def _start_egress(settings: Settings, launch: browsers.LaunchSettings) -> Egress:
     if launch.remote:
         host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
         if host not in LOOPBACK_NAMES:
@@ -203,7 +199,7 @@ def _context_options(
 ) -> dict[str, Any]:
     unprotected = settings.browser.disable_security
     options: dict[str, Any] = {
-        "viewport": VIEWPORT,
+        "viewport": browsers.VIEWPORT,
         "accept_downloads": True,
         "ignore_https_errors": unprotected,
         "bypass_csp": unprotected,
@@ -221,7 +217,11 @@ def _context_options(
 
 
 async def _open_profile(
-    profile: str, launch: LaunchSettings, options: dict[str, Any], egress: Egress, guard: Guard
+    profile: str,
+    launch: browsers.LaunchSettings,
+    options: dict[str, Any],
+    egress: Egress,
+    guard: Guard,
 ) -> Connection:
     """Start a browser on a profile folder, which no other run may use meanwhile."""
     folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
@@ -240,7 +240,7 @@ async def _open_profile(
             "another [browser] profile."
         ) from error
     try:
-        context = await browsers().open_profile(folder, launch, options)
+        context = await browsers.browsers().open_profile(folder, launch, options)
     except BaseException:
         await asyncio.to_thread(lock.release)
         raise

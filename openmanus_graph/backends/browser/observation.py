@@ -11,14 +11,8 @@ from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.navigation import stop_loading
+from openmanus_graph.backends.browser.page import text as page_text
 from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
-from openmanus_graph.backends.browser.page.text import (
-    NOTHING_CHANGED,
-    ActionReport,
-    change_text,
-    full_text,
-    page_place,
-)
 from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, PageView
 from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
@@ -42,7 +36,7 @@ _COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
 
 
 async def observe(
-    browser: BrowserSession, done: ActionReport, urls: dict[int, str], *, whole_page: bool
+    browser: BrowserSession, done: page_text.ActionReport, urls: dict[int, str], *, whole_page: bool
 ) -> str:
     """Wait until the page is quiet and describe it, or what changed on it. The lock is held.
 
@@ -60,19 +54,19 @@ async def observe(
     previous, tab.last_snapshot = tab.last_snapshot, snapshot
     browser.observed_place = _place(browser, snapshot)
     if whole_page or previous is None or previous.document != snapshot.document:
-        parts.append(full_text(snapshot, budget))
+        parts.append(page_text.full_text(snapshot, budget))
         if names := browser.secrets.names_for(snapshot.url):
             typed = ", ".join(f"<secret>{name}</secret>" for name in names)
             parts.append(f"Secrets of this site, typed by name with input_text: {typed}")
     else:
-        changed = change_text(previous, snapshot, budget, said=done)
+        changed = page_text.change_text(previous, snapshot, budget, said=done)
         # The effect may come late, or as a notice.
-        if len(parts) == 1 and changed.startswith(NOTHING_CHANGED):
+        if len(parts) == 1 and changed.startswith(page_text.NOTHING_CHANGED):
             parts += await browser.notices.wait(NOTICE_WAIT_S)
             if not browser.dialogs.describe() and browser.tabs.get(tab.id) is tab:
                 await _settle(browser, tab)
                 tab.last_snapshot = await tab.view.look()
-                changed = change_text(previous, tab.last_snapshot, budget, said=done)
+                changed = page_text.change_text(previous, tab.last_snapshot, budget, said=done)
         parts.append(changed)
     return "\n".join(filter(None, parts))
 
@@ -114,12 +108,12 @@ async def _state(
         if tab.last_snapshot is not None and tab.last_snapshot.document != snapshot.document:
             parts.append("Another page has loaded since; see it with get_state.")
         elif tab.last_snapshot is not None:
-            changed = change_text(tab.last_snapshot, snapshot, STATE_TOKENS)
-            parts += [] if changed == NOTHING_CHANGED else ["Changed since:", changed]
+            changed = page_text.change_text(tab.last_snapshot, snapshot, STATE_TOKENS)
+            parts += [] if changed == page_text.NOTHING_CHANGED else ["Changed since:", changed]
         if parts == [browser.observed_place] and after_observation and not picture:
             return "", None
         text = redacted("\n".join(parts))
-        whole_page = full_text(snapshot, _NO_LIMIT_TOKENS) if picture else ""
+        whole_page = page_text.full_text(snapshot, _NO_LIMIT_TOKENS) if picture else ""
         # A secret that the page shows in its text could be read from the picture as well.
         if not picture or redacted(whole_page) != whole_page:
             return text, None
@@ -186,7 +180,7 @@ def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
 def _place(browser: BrowserSession, snapshot: Snapshot) -> str:
     """Return where the browser is: its tabs if there are several, and the page."""
     tabs = [_tab_line(browser, tab) for tab in browser.tabs.values()]
-    return "\n".join([*(tabs if len(tabs) > 1 else []), page_place(snapshot)])
+    return "\n".join([*(tabs if len(tabs) > 1 else []), page_text.page_place(snapshot)])
 
 
 def _tab_line(browser: BrowserSession, tab: Tab) -> str:

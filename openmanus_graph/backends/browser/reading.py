@@ -16,16 +16,10 @@ from openmanus_graph.backends.browser.connection import Connection, open_connect
 from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.tab import Tab, answer_dialog
+from openmanus_graph.backends.web import reading as web_reading
 from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.page_text import PageText, choose_parts, page_text, whole
-from openmanus_graph.backends.web.reading import (
-    HEADER_CHARS,
-    Reading,
-    fitted,
-    read_html,
-    read_page,
-)
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
@@ -47,7 +41,7 @@ class CrawledPage:
     requested: str
     url: str
     status: int
-    reading: Reading
+    reading: web_reading.Reading
     note: str  # why it was read without its scripts; empty if it was not
     seconds: float = 0.0
     cached: bool = False
@@ -137,13 +131,15 @@ class Crawler:
             note = f"Read without running its scripts: {error}"
         else:
             if rendered.media_type in ("text/html", "application/xhtml+xml"):
-                reading = await read_html(
+                reading = await web_reading.read_html(
                     rendered.html, rendered.url, word_count_threshold=threshold
                 )
                 return CrawledPage(url, rendered.url, rendered.status, reading, note)
         downloads = self._session.settings.browser.max_download_mb << 20
         page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
-        reading = await read_page(page, self._session.workspace, word_count_threshold=threshold)
+        reading = await web_reading.read_page(
+            page, self._session.workspace, word_count_threshold=threshold
+        )
         note = note if reading.kind == "page" else ""
         return CrawledPage(url, page.url, page.status, reading, note)
 
@@ -177,12 +173,12 @@ def _report(results: Sequence[CrawledPage | FailedPage], session: Session) -> st
     some = f"{len(results)} address{'es' if len(results) > 1 else ''}"
     rows = [f"{some}: {len(results) - failed} read, {failed} failed."]
     heads = [result.head(number) for number, result in enumerate(results, 1)]
-    budget = session.max_observation_chars - HEADER_CHARS - sum(map(len, heads))
+    budget = session.max_observation_chars - web_reading.HEADER_CHARS - sum(map(len, heads))
     shares = _shares([len(text or "") for text in texts], budget)
     for head, text, share in zip(heads, texts, shares, strict=True):
         rows.append(head)
         if text is not None:
-            rows.append(fitted(text, share, session.workspace))
+            rows.append(web_reading.fitted(text, share, session.workspace))
     return "\n\n".join(rows)
 
 
@@ -301,9 +297,9 @@ async def extract_content(
             why = f"{error} This is the page itself.\n"
         else:
             return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content.text)
-    room = session.max_observation_chars - HEADER_CHARS
+    room = session.max_observation_chars - web_reading.HEADER_CHARS
     room = min(session.settings.browser.max_content_length or room, room)
-    text = await asyncio.to_thread(fitted, content.text, room, session.workspace)
+    text = await asyncio.to_thread(web_reading.fitted, content.text, room, session.workspace)
     return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content.text)
 
 
@@ -341,7 +337,7 @@ async def _read_document(browser: BrowserSession, url: str) -> PageContent:
     pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
     headers = {"Cookie": pairs} if pairs else None
     page = await fetch(url, browser.connection.guard, headers=headers)
-    reading = await read_page(page, browser.session.workspace)
+    reading = await web_reading.read_page(page, browser.session.workspace)
     return PageContent(url, reading.title, reading.text)
 
 

@@ -14,15 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.child import run_in_child
-from openmanus_graph.backends.files.text_file import (
-    Excerpt,
-    Lines,
-    decode_page,
-    parse_pages,
-    take,
-    wrapped,
-)
+from openmanus_graph.backends.files.text_file import Lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS
 
@@ -80,7 +74,7 @@ def open_docx(file: BinaryIO) -> Document:
 def open_html(file: BinaryIO) -> Document:
     data = file.read(_MAX_HTML_BYTES)
     cut = ["", "[the page goes on; only its first 5 MB were read]"] if file.read(1) else []
-    lines = [*_markdown(decode_page(data)).splitlines(), *cut]
+    lines = [*_markdown(text_file.decode_page(data)).splitlines(), *cut]
     return Document("HTML page", "", 1, lambda _: lines)
 
 
@@ -264,7 +258,7 @@ def render(
     document = OPENERS[kind](file)
     if not document.unit:
         return _render_whole(document, pages, lines, max_chars)
-    chosen = parse_pages(pages, document.total, document.unit)
+    chosen = text_file.parse_pages(pages, document.total, document.unit)
     reached = [chosen[0]] if chosen else [0]
 
     def stream() -> Iterator[str]:
@@ -272,7 +266,7 @@ def render(
             reached[0] = page
             yield from document.page(page)
 
-    excerpt = take(wrapped(stream()), lines, max_chars)
+    excerpt = text_file.take(text_file.wrapped(stream()), lines, max_chars)
     rows = [f"[{document.name}, {_counted(document.total, document.unit)}]", *excerpt.lines]
     if excerpt.cut:
         later = [page for page in chosen if page > reached[0]]
@@ -287,8 +281,8 @@ def render(
 
 
 def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:
-    every = list(wrapped(document.page(1)))
-    excerpt = take(every, lines, max_chars)
+    every = list(text_file.wrapped(document.page(1)))
+    excerpt = text_file.take(every, lines, max_chars)
     ignored = "; it has no pages, so pages was ignored" if pages else ""
     name = f"{document.name}, {_counted(len(every), 'line')} as Markdown{ignored}"
     rows = [f"[{name}]", *excerpt.lines]
@@ -299,7 +293,7 @@ def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars
     return "\n".join(rows)
 
 
-def left_out(excerpt: Excerpt, lines: Lines, total: int | None) -> str:
+def left_out(excerpt: text_file.Excerpt, lines: Lines, total: int | None) -> str:
     """Return a note on the lines that the output limit cut off, and how to get them."""
     last = lines.last if total is None else min(lines.last or total, total)
     which = f"lines {excerpt.next}-{last}" if last else f"the lines from {excerpt.next} on"

@@ -16,14 +16,8 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from openmanus_graph.backends.files import file_kinds
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.file_kinds import (
-    TABLE_DELIMITERS,
-    binary_kind,
-    data_url,
-    document_kind,
-    image_type,
-)
 from openmanus_graph.backends.files.text_file import Lines, detect_encoding, whole_characters
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import size_text
@@ -59,7 +53,7 @@ def read_picture(data: bytes) -> Picture:
     """
     from PIL import Image
 
-    media_type = image_type(data)
+    media_type = file_kinds.image_type(data)
     if media_type is None:
         raise ToolError(
             "it is not a picture of a known kind (PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC)"
@@ -105,7 +99,7 @@ def _read(data: bytes, media_type: str) -> Picture:
         if not _is_upright(opened):
             ImageOps.exif_transpose(opened, in_place=True)
         sent = (media_type, data) if good else _encoded(opened, drawn=kind in _DRAWN)
-    return Picture(media_type, width, height, data_url(sent[1], sent[0]))
+    return Picture(media_type, width, height, file_kinds.data_url(sent[1], sent[0]))
 
 
 def _is_upright(image: "Image") -> bool:
@@ -154,7 +148,7 @@ _MOST_BYTES = 50 * 1024 * 1024
 """Of a file that is read as a whole; of a larger one only the beginning is looked at."""
 _EXCERPT_CHARS = 2000
 _SHEET_ROW = re.compile(r"^\d+ \| ", re.MULTILINE)
-_UNKNOWN = binary_kind(b"")
+_UNKNOWN = file_kinds.binary_kind(b"")
 _DOCUMENTS = frozenset({"pdf", "docx", "xlsx", "pptx", "ipynb"})
 _PICTURES: Mapping[str, str] = {
     "png": "image/png",
@@ -194,7 +188,7 @@ def content_problem(file: BinaryIO, name: str) -> str | None:
     if suffix == "zip":
         return None if zipfile.is_zipfile(file) else "is not a zip archive, or a damaged one"
     if kind := _BINARY.get(suffix):
-        return None if binary_kind(head) == kind else f"is no {kind}, but {_found(head)}"
+        return None if file_kinds.binary_kind(head) == kind else f"is no {kind}, but {_found(head)}"
     return _text_problem(file, head, suffix, size)
 
 
@@ -203,28 +197,32 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     begins, encoding = "", None
     try:
-        kind = document_kind(file, head, PurePath(name).suffix.lower())
+        kind = file_kinds.document_kind(file, head, PurePath(name).suffix.lower())
         if kind:
             begins = read_document(file, kind, None, Lines(), max_chars)
     except ToolError as error:
         begins = str(error)
     if not begins:
         encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
-        begins = head.decode(encoding.name, "replace") if encoding else f"({binary_kind(head)})"
+        begins = (
+            head.decode(encoding.name, "replace")
+            if encoding
+            else f"({file_kinds.binary_kind(head)})"
+        )
     more = "\n[...]" if len(begins) > max_chars or encoding and size > len(head) else ""
     return f"{name} ({size_text(size)})\n{begins[:max_chars]}{more}"
 
 
 def _found(head: bytes) -> str:
     """Name what a file of the wrong kind begins like."""
-    kind = binary_kind(head)
+    kind = file_kinds.binary_kind(head)
     is_text = kind == _UNKNOWN and detect_encoding(whole_characters(head, cut=True))
     return "a text" if is_text else f"a {kind}"
 
 
 def _document_problem(file: BinaryIO, head: bytes, suffix: str) -> str | None:
     try:
-        kind = document_kind(file, head, f".{suffix}")
+        kind = file_kinds.document_kind(file, head, f".{suffix}")
         if kind is None or kind != suffix:
             return f"is no {suffix} file, but {f'one of {kind}' if kind else _found(head)}"
         text = read_document(file, kind, None, Lines(), _EXCERPT_CHARS)
@@ -234,7 +232,7 @@ def _document_problem(file: BinaryIO, head: bytes, suffix: str) -> str | None:
 
 
 def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
-    if image_type(head) != _PICTURES[suffix]:
+    if file_kinds.image_type(head) != _PICTURES[suffix]:
         return f"is no {suffix} picture, but {_found(head)}"
     if size > _MOST_BYTES:
         return None
@@ -250,8 +248,8 @@ def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | 
     """Check a text; a file with an unknown suffix may hold anything but white space."""
     encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
     readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
-        "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
-        "tsv": lambda text: _table_problem(text, TABLE_DELIMITERS["tsv"]),
+        "csv": lambda text: _table_problem(text, file_kinds.TABLE_DELIMITERS["csv"]),
+        "tsv": lambda text: _table_problem(text, file_kinds.TABLE_DELIMITERS["tsv"]),
         "json": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
         "geojson": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
         "jsonl": _json_lines_problem,
@@ -259,7 +257,7 @@ def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | 
     }
     if encoding is None:
         meant = suffix in readers or suffix in _TEXT
-        return f"is not text, but a {binary_kind(head)}" if meant else None
+        return f"is not text, but a {file_kinds.binary_kind(head)}" if meant else None
     file.seek(len(encoding.bom))
     text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:

@@ -14,14 +14,9 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
+from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
-from openmanus_graph.backends.files.text_file import (
-    Lines,
-    detect_encoding,
-    printable,
-    whole_characters,
-)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import changed_files, files_in
 from openmanus_graph.runtime.workspace import (
@@ -185,7 +180,9 @@ def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str
     try:
         with opened_file(workspace, name) as file:
             if suffix == _WORKBOOK:
-                text = read_document(file, _WORKBOOK, None, Lines(1, 3), timeout_s=_WORKBOOK_S)
+                text = read_document(
+                    file, _WORKBOOK, None, text_file.Lines(1, 3), timeout_s=_WORKBOOK_S
+                )
                 return _indented(text.splitlines(), limits.head_lines)
             return _text_content(file, suffix, size, limits)
     except (ToolError, OSError):
@@ -194,11 +191,11 @@ def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str
 
 def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> str:
     head = file.read(_SAMPLE_BYTES)
-    sample = whole_characters(head, cut=size > len(head))
-    encoding = detect_encoding(sample)
+    sample = text_file.whole_characters(head, cut=size > len(head))
+    encoding = text_file.detect_encoding(sample)
     if encoding is None:
         return f", a {binary_kind(head)}"
-    text = printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
+    text = text_file.printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
     file.seek(len(encoding.bom))
     whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
