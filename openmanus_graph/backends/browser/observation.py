@@ -96,7 +96,6 @@ async def state_for_request(
 async def _state(
     browser: BrowserSession, picture: bool, after_observation: bool
 ) -> tuple[str, str | None]:
-    """Describe briefly where the browser is and what changed since the last snapshot."""
     async with browser.lock:
         if not browser.tabs:
             return "", None
@@ -178,7 +177,6 @@ def _tab_changes(browser: BrowserSession, before: dict[int, str]) -> list[str]:
 
 
 def _place(browser: BrowserSession, snapshot: Snapshot) -> str:
-    """Return where the browser is: its tabs if there are several, and the page."""
     tabs = [_tab_line(browser, tab) for tab in browser.tabs.values()]
     return "\n".join([*(tabs if len(tabs) > 1 else []), page_text.page_place(snapshot)])
 
@@ -190,7 +188,6 @@ def _tab_line(browser: BrowserSession, tab: Tab) -> str:
 
 
 def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
-    """Return notes on a document that the model sees for the first time."""
     if tab.last_snapshot is not None and tab.last_snapshot.document == snapshot.document:
         return []
     notes: list[str] = []

@@ -1,4 +1,7 @@
-"""Crawling several pages at once, rendered by the browser if there is one, else by plain HTTP."""
+"""Reads pages as text: crawled at once, or the current page of a session (`extract_content`).
+
+Crawled pages are rendered by the browser if there is one, else they are read by plain HTTP.
+"""
 
 import asyncio
 import logging
@@ -194,8 +197,6 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A page after its scripts have run."""
-
     url: str  # its address after all redirects
     status: int
     html: str  # shadow roots in place, frames at the end
@@ -266,13 +267,6 @@ _QUOTE = re.compile(r"^\s*>\s?(.*\S)\s*$")
 _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
 
-@dataclass(frozen=True)
-class PageContent:
-    url: str
-    title: str
-    text: str  # markdown, the main content first
-
-
 async def extract_content(
     browser: BrowserSession, goal: str | None, ask: AskModel | None
 ) -> tuple[str, Sequence[str]]:
@@ -281,30 +275,33 @@ async def extract_content(
     The links are those of the text that are on the page: a model may have made up others.
     """
 
-    async def read() -> tuple[PageContent, list[str]]:
+    async def read() -> tuple[tuple[str, str, str], list[str]]:
         return await _read_content(browser), browser.notices.take()
 
-    content, pending = await browser_loop.run(read)
+    found, pending = await browser_loop.run(read)
     redacted, session = browser.secrets.redacted, browser.session
     notices = "".join(f"{redacted(notice)}\n" for notice in pending)
-    content = PageContent(redacted(content.url), redacted(content.title), redacted(content.text))
-    head = f"{content.title} {content.url}".strip()
+    url, title, content = map(redacted, found)
+    head = f"{title} {url}".strip()
     why = ""
     if goal and ask is not None:
         try:
-            answer = f"From {head}:\n{await _answer(content, goal, ask)}"
+            answer = f"From {head}:\n{await _answer(url, content, goal, ask)}"
         except ToolError as error:
             why = f"{error} This is the page itself.\n"
         else:
-            return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content.text)
+            return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content)
     room = session.max_observation_chars - web_reading.HEADER_CHARS
     room = min(session.settings.browser.max_content_length or room, room)
-    text = await asyncio.to_thread(web_reading.fitted, content.text, room, session.workspace)
-    return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content.text)
+    text = await asyncio.to_thread(web_reading.fitted, content, room, session.workspace)
+    return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content)
 
 
-async def _read_content(browser: BrowserSession) -> PageContent:
-    """Read the current page, on the browser's event loop. ToolError if it cannot be read."""
+async def _read_content(browser: BrowserSession) -> tuple[str, str, str]:
+    """Return the current page's address, title and text, on the browser's event loop.
+
+    The text is Markdown, the main content first. ToolError if it cannot be read.
+    """
     async with browser.lock:
         await browser.ensure()
         if open_dialog := browser.dialogs.describe():
@@ -328,27 +325,26 @@ async def _read_content(browser: BrowserSession) -> PageContent:
     for part in parts:
         text = await page_text(part["html"], part["base"])
         texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
-    return PageContent(tab.page.url, parts[0]["title"], whole(texts))
+    return tab.page.url, parts[0]["title"], whole(texts)
 
 
-async def _read_document(browser: BrowserSession, url: str) -> PageContent:
+async def _read_document(browser: BrowserSession, url: str) -> tuple[str, str, str]:
     """Read a document that the browser displays or saves: fetch it again, with the cookies."""
     cookies = await browser.connection.context.cookies(url)
     pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
     headers = {"Cookie": pairs} if pairs else None
     page = await fetch(url, browser.connection.guard, headers=headers)
     reading = await web_reading.read_page(page, browser.session.workspace)
-    return PageContent(url, reading.title, reading.text)
+    return url, reading.title, reading.text
 
 
-async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
-    """Return a model's answer with the passages that support it."""
-    parts, left_out = choose_parts(content.text, goal)
+async def _answer(url: str, content: str, goal: str, ask: AskModel) -> str:
+    parts, left_out = choose_parts(content, goal)
     at_once = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
     async def ask_part(number: int, text: str) -> str:
         part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
-        request = render("extract_request", goal=goal, url=content.url, part=part, text=text)
+        request = render("extract_request", goal=goal, url=url, part=part, text=text)
         async with at_once:
             return await ask(render("extract_system"), request)
 
@@ -356,10 +352,10 @@ async def _answer(content: PageContent, goal: str, ask: AskModel) -> str:
     useful = [reply for reply in replies if not reply.startswith(NOT_FOUND)]
     reply = useful[0] if useful else replies[0]
     if len(useful) > 1:
-        merge = render("extract_merge", goal=goal, url=content.url, answers="\n\n".join(useful))
+        merge = render("extract_merge", goal=goal, url=url, answers="\n\n".join(useful))
         reply = await ask(render("extract_system"), merge)
     note = f"\n({left_out} of the page's parts were not read: the least related.)"
-    return check_quotes(reply, content.text) + (note if left_out else "")
+    return check_quotes(reply, content) + (note if left_out else "")
 
 
 def check_quotes(reply: str, text: str) -> str:
@@ -385,5 +381,4 @@ def check_quotes(reply: str, text: str) -> str:
 
 
 def _normalized(text: str) -> str:
-    """Normalize text for comparing quotes: no markup, white space or quotation marks."""
     return _MARKUP.sub(lambda found: _MARKUP.sub("", found[1] or ""), text).lower()

@@ -144,7 +144,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 async def record_point(view: PageView, x: float, y: float, redact: Redact) -> str:
-    """Return what is at a point of the window."""
     worlds = await view.frames.worlds()
     return redact(await view.frames.call(worlds[0], "nameAt", x, y)) if worlds else ""
 
@@ -166,7 +165,6 @@ async def record_step(browser: BrowserSession, args: ActionArguments) -> dict[st
 
 
 def record_result(browser: BrowserSession) -> dict[str, Any]:
-    """Return what else is kept of an action that was done."""
     return {_STATUS: browser.current.status} if browser.tabs else {}
 
 

@@ -32,7 +32,6 @@ class Secrets:
         self._forms = sorted(forms, key=lambda found: len(found[0]), reverse=True)
 
     def names_for(self, url: str) -> list[str]:
-        """Return the names of the secrets that may be typed on a page."""
         names = (secret.name for secret in self._known if _may_use_on(secret, url))
         return [name for name in dict.fromkeys(names) if name != HTTP_LOGIN]
 

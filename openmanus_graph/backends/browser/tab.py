@@ -72,7 +72,6 @@ class Tab:
             self._previous = None
 
     def on_response(self, response: Response) -> None:
-        """Record status, media type and size of the tab's main document."""
         request = response.request
         if not request.is_navigation_request() or response.frame != self.page.main_frame:
             return
@@ -117,7 +116,6 @@ class PendingTabs:
         await session.send("Page.enable")
 
     def tab_opened(self) -> None:
-        """Count one pending tab as opened."""
         self._expected = max(0, self._expected - 1)
         if not self._expected:
             self._none.set()
@@ -155,7 +153,6 @@ class Dialogs:
             self._timer = loop.call_later(UNANSWERED_S, self._dismiss_if_unanswered, dialog)
 
     def on_page_closed(self, page: object) -> None:
-        """Clear the open dialog if it belonged to this page."""
         if self._open is not None and self._open.page is page:
             self.clear()
 
@@ -166,7 +163,6 @@ class Dialogs:
         return (dialog.type, dialog.message) if dialog is not None else ("", "")
 
     def describe(self) -> str:
-        """Describe the open dialog for the model; empty if there is none."""
         dialog = self._open
         if dialog is None:
             return ""
@@ -201,7 +197,6 @@ class Dialogs:
         return None
 
     async def answer(self, *, accept: bool, text: str | None) -> str:
-        """Answer the open dialog. ToolError when there is none."""
         dialog = self._open
         if dialog is None:
             raise TrustedToolError("No dialog is open. Look at the page with get_state.")

@@ -134,7 +134,6 @@ class Takeover:
         await self._notify_waiting()
 
     def on_closed(self) -> None:
-        """End, because the browser is closed."""
         self._end_word()
         self._release()
         self._background.spawn(self._notify_waiting())
@@ -269,7 +268,6 @@ class Takeover:
         self._word = ""
 
     def _hide(self, text: str) -> None:
-        """Keep a text from the model from now on."""
         if len(text.strip()) >= LEAST_CHARS:
             self._browser.hidden_texts.add(text.strip())
 

@@ -104,7 +104,6 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
-    """Draw a specification with its data again, with lines of text beneath its title."""
     spec: dict[str, Any] = json.loads(file.read())
     title: Any = spec.get("title")  # a text, or an object with one
     text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
@@ -163,5 +162,4 @@ def inherit_own_pages(workspace: Workspace, older: Workspace) -> None:
 
 
 def digest_of(page: bytes) -> str:
-    """Return what identifies a page."""
     return hashlib.sha256(page).hexdigest()

@@ -21,8 +21,6 @@ Language = Literal["zh", "en"]
 
 
 class ChartEntry(BaseModel):
-    """One chart of a table."""
-
     model_config = ConfigDict(extra="forbid")
 
     csvFilePath: str = Field(description="CSV, TSV, JSON or Excel file.")  # OpenManus's key
@@ -47,8 +45,6 @@ class InsightEntry(BaseModel):
 
 
 class Insight(BaseModel):
-    """What a chart's figures say."""
-
     id: int
     text: str
 
@@ -179,7 +175,6 @@ def _channel(
 
 
 def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
-    """Return a specification with the table in it."""
     rows: Any = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return {**spec, "data": {"values": rows}}
 

@@ -82,7 +82,6 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
 
 
 def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
-    """Detect a table's encoding by its beginning, and seek back to the start."""
     sample = file.read(SAMPLE_BYTES)
     file.seek(0)
     if len(sample) == SAMPLE_BYTES:  # a character that is cut in two would be no text
@@ -167,8 +166,12 @@ def _make_numeric(table: "pd.DataFrame") -> list[str]:
         values = table[column]
         if _is_text(values):
             cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
-            numbers = pd.to_numeric(_with_decimal_points(cleaned), errors="coerce")
-            numbers = numbers.astype("float64")
+            # Write numbers as Python does: 1,200.5, and 1.200,5 if the comma is a decimal one.
+            if cleaned.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
+                cleaned = cleaned.str.replace(".", "").str.replace(",", ".")
+            grouped = cleaned.str.fullmatch(_THOUSANDS).fillna(False)
+            plain = cleaned.where(~grouped, cleaned.str.replace(",", ""))
+            numbers = pd.to_numeric(plain, errors="coerce").astype("float64")
             if numbers.notna().sum() < max(1, MIN_SHARE * values.notna().sum()):
                 continue
             notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
@@ -177,14 +180,6 @@ def _make_numeric(table: "pd.DataFrame") -> list[str]:
             table[column] = values.replace([np.inf, -np.inf], np.nan)
             notes.append(f"{column}: {int(np.isinf(values).sum())} infinite value(s) are left out.")
     return notes
-
-
-def _with_decimal_points(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Write numbers as Python does: `1,200.5`, and `1.200,5` if the comma is a decimal one."""
-    if values.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
-        values = values.str.replace(".", "").str.replace(",", ".")
-    grouped = values.str.fullmatch(_THOUSANDS).fillna(False)
-    return values.where(~grouped, values.str.replace(",", ""))
 
 
 def _make_times(table: "pd.DataFrame") -> list[str]:
@@ -233,7 +228,6 @@ def is_numeric(table: "pd.DataFrame", column: str) -> bool:
 
 
 def is_time(table: "pd.DataFrame", column: str) -> bool:
-    """Return True if a column holds dates or times, as `read_table` has converted them."""
     import pandas as pd
 
     return bool(pd.api.types.is_datetime64_any_dtype(table[column]))

@@ -111,9 +111,9 @@ async def state_for_request(
 
 
 def _move(desktop: Desktop, args: ActionArguments) -> str:
-    x, y = args.required_place
+    place = args.required_place
     desktop.input(*args.move())
-    return f"Moved the mouse to ({x}, {y})."
+    return f"Moved the mouse to {place}."
 
 
 def _click(

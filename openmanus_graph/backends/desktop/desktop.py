@@ -125,7 +125,6 @@ class Windows:
     mouse: tuple[int, int]
 
     def describe(self) -> str:
-        """List the windows, in a line."""
         shown = list(self.titles.items())[:_MOST_WINDOWS]
         names = [f"{title!r}{' (active)' * (id == self.active)}" for id, title in shown]
         more = f" and {len(self.titles) - len(shown)} more" * (len(self.titles) > len(shown))
@@ -178,7 +177,6 @@ class Desktop:
         return Image.frombuffer("RGB", (WIDTH, HEIGHT), pixels, "raw", "BGRX", line, 1).copy()
 
     def look(self) -> Windows:
-        """Look which windows there are. Blocks."""
         listed, active, mouse = (self._run(_LOOK).text.split("\x1e") + ["", ""])[:3]
         lines = [line.partition(" ") for line in listed.splitlines() if line]
         titles = {id: _plain(title) for id, _, title in lines if id.isdigit()}
@@ -262,7 +260,6 @@ class Desktop:
             os.close(screen)
 
     def _start(self) -> None:
-        """Start the X server and the window manager, and open the screen."""
         with self._sandbox.layout.files.opened(self._folder) as folder:
             self._start_server()
             self._screen = open_entry(folder, _SCREEN_FILE, _SCREEN_FILE)
@@ -272,7 +269,9 @@ class Desktop:
 
     def _start_server(self) -> None:
         """Start the X server with the first free number, and a cookie that its programs need."""
-        authority = _authority(secrets.token_bytes(16))
+        parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", secrets.token_bytes(16))
+        packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
+        authority = b"\xff\xff" + packed  # for any server that has the cookie
         for place in (self._folder / "authority", self._sandbox.layout.home / ".Xauthority"):
             self._sandbox.layout.files.write(place, authority, 0o600)
         for number in range(_FIRST_DISPLAY, _LAST_DISPLAY):
@@ -315,16 +314,8 @@ class Desktop:
 
 
 def _plain(title: str) -> str:
-    """Return a window's title as one short line."""
     plain = "".join(c if c.isprintable() else "?" for c in title)
     return plain if len(plain) <= _LONGEST_TITLE else f"{plain[: _LONGEST_TITLE - 1]}…"
-
-
-def _authority(cookie: bytes) -> bytes:
-    """Return the file that lets programs use any X server which has it, and no others."""
-    parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
-    packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
-    return b"\xff\xff" + packed  # any server
 
 
 def pieces_of(text: str) -> Iterator[tuple[str, str]]:

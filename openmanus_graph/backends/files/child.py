@@ -78,7 +78,10 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     """Run in the child: read the file on stdin, write the answer to stdout as JSON."""
     for name, most in limits.items():
         _limit(getattr(resource, name), most)
-    _leave_network()
+    if sys.platform == "linux":  # to a network without a way out; not every system allows that
+        import ctypes
+
+        ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     module, _, name = entry.partition(":")
     answer: dict[str, Any]
     try:
@@ -90,14 +93,6 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     except MemoryError:
         answer = {"error": "It needs more memory than allowed (2 GB) to be read."}
     sys.stdout.write(json.dumps(answer))
-
-
-def _leave_network() -> None:
-    """Move this process to a network without a way out; not every system allows that."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
 def _limit(limit: int, most: int) -> None:

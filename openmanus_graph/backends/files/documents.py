@@ -241,7 +241,6 @@ def read_document(
 
 
 def render_request(file: BinaryIO, request: dict[str, Any]) -> str:
-    """Call `render` in the child."""
     lines = Lines(request["first"], request["last"])
     return render(file, request["kind"], request["pages"], lines, request["max_chars"])
 

@@ -112,8 +112,11 @@ def _is_upright(image: "Image") -> bool:
 
 def _encoded(image: "Image", *, drawn: bool) -> tuple[str, bytes]:
     """Return a picture as a file that is small enough, and its media type."""
-    if image.mode.startswith(("I", "F")):
-        image = _with_8_bits(image)
+    if image.mode.startswith(("I", "F")):  # grey of 16 bits or more: its range becomes 8 bits
+        wide = image.convert("F")
+        low, high = cast("tuple[float, float]", wide.getextrema())  # one band has one pair
+        scale = 255 / (high - low or 1)
+        image = wide.point(lambda level: level * scale - low * scale).convert("L")
     transparent = image.has_transparency_data
     mode = "RGBA" if transparent else "RGB"
     if image.mode in ("1", "P", "PA"):  # which cannot be scaled
@@ -123,24 +126,13 @@ def _encoded(image: "Image", *, drawn: bool) -> tuple[str, bytes]:
     as_png = drawn or transparent
     while True:
         out = io.BytesIO()
-        if as_png:
-            image.save(out, "PNG")
-        else:
-            image.save(out, "JPEG", quality=_QUALITY)
+        image.save(out, "PNG" if as_png else "JPEG", quality=_QUALITY)
         if out.tell() <= MAX_BYTES:
             return f"image/{'png' if as_png else 'jpeg'}", out.getvalue()
         if as_png and not transparent:
             as_png = False  # it is a photo
         else:
             image.thumbnail((image.width * _SHRINK, image.height * _SHRINK))
-
-
-def _with_8_bits(image: "Image") -> "Image":
-    """Return a grey picture of 16 bits or more; its darkest and lightest parts are kept apart."""
-    wide = image.convert("F")
-    low, high = cast("tuple[float, float]", wide.getextrema())  # one band has one pair
-    scale = 255 / (high - low or 1)
-    return wide.point(lambda level: level * scale - low * scale).convert("L")
 
 
 _SAMPLE_BYTES = 256 * 1024
@@ -150,23 +142,13 @@ _EXCERPT_CHARS = 2000
 _SHEET_ROW = re.compile(r"^\d+ \| ", re.MULTILINE)
 _UNKNOWN = file_kinds.binary_kind(b"")
 _DOCUMENTS = frozenset({"pdf", "docx", "xlsx", "pptx", "ipynb"})
-_PICTURES: Mapping[str, str] = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
-}
+_PICTURES = {kind: f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
+_PICTURES["jpg"] = "image/jpeg"
 _BINARY: Mapping[str, str] = {
-    "gz": "gzip archive",
-    "tgz": "gzip archive",
-    "bz2": "bzip2 archive",
-    "xz": "xz archive",
-    "7z": "7z archive",
-    "parquet": "Parquet table",
-    "sqlite": "SQLite database",
+    "gz": "gzip archive", "tgz": "gzip archive", "bz2": "bzip2 archive", "xz": "xz archive",
+    "7z": "7z archive", "parquet": "Parquet table", "sqlite": "SQLite database",
     "npy": "NumPy array",
-}
+}  # fmt: skip
 _TEXT = frozenset(
     ["txt", "md", "rst", "html", "htm", "xml", "svg", "css", "js", "py", "sh", "sql", "tex", "log"]
 )

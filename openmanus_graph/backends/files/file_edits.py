@@ -36,8 +36,6 @@ MAX_BYTES = 200 * 1024 * 1024  # kept for all paths of a workspace together; the
 
 @dataclass(frozen=True)
 class PastEdit:
-    """One edit that can be undone."""
-
     place: Path  # the stored content
     before: bytes | None  # none: the edit created the file
     after: str  # digest of the content that the edit wrote
@@ -118,7 +116,6 @@ class EditHistory:
 
 
 def _entries(folder: int) -> list[str]:
-    """List the names of entries, oldest first."""
     names = (name for name in names_in(folder) if name.endswith((".before", ".absent")))
     return sorted(name for name in names if name.count(".") == 2 and name.split(".")[0].isdecimal())
 
@@ -220,17 +217,24 @@ def replace_once(content: str, old: str, new: str) -> Edit:
         raise ToolError("old_str is empty. Use insert to add lines, or create for a new file.")
     if old == new:
         raise ToolError("old_str and new_str are the same (line ends apart, which are kept).")
-    found = _positions(plain, old)
+    found, position = list[int](), plain.find(old)
+    while position >= 0 and len(found) <= _MAX_POSITIONS:
+        found.append(position)
+        position = plain.find(old, position + 1)  # overlapping ones are ambiguous too
     if not found:
         raise ToolError(_why_missing(plain, old))
     if len(found) > 1:
-        raise ToolError(_why_ambiguous(plain, found))
+        lines = (plain.count("\n", 0, at) + 1 for at in found[:_MAX_POSITIONS])
+        more = " and more" if len(found) > _MAX_POSITIONS else ""
+        raise ToolError(
+            f"old_str occurs more than once, at lines {', '.join(map(str, lines))}{more}; the file "
+            "was not changed. Add lines around it so that it occurs once."
+        )
     # Only what differs is written: in a file of mixed line ends the common lines keep theirs.
     head = len(os.path.commonprefix([old, new]))
     tail = len(os.path.commonprefix([old[head:][::-1], new[head:][::-1]]))
-    return _splice(
-        content, plain, found[0] + head, found[0] + len(old) - tail, new[head : len(new) - tail]
-    )
+    begin, stop = found[0] + head, found[0] + len(old) - tail
+    return _splice(content, plain, begin, stop, new[head : len(new) - tail])
 
 
 def insert_after(content: str, line: int, text: str) -> Edit:
@@ -255,11 +259,8 @@ def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
     lines = split_lines(content)
     first = plain.count("\n", 0, begin)
     text_as_there = text.replace("\n", _line_end(lines, first))
-    changed = (
-        content[: _offset(lines, plain, begin)]
-        + text_as_there
-        + content[_offset(lines, plain, stop) :]
-    )
+    before, after = (_offset(lines, plain, position) for position in (begin, stop))
+    changed = content[:before] + text_as_there + content[after:]
     if with_newlines(changed) != plain[:begin] + text + plain[stop:]:
         raise ToolError(
             "The edit would join a lone CR and a LF into one line end; the file was not changed. "
@@ -269,7 +270,6 @@ def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
 
 
 def _offset(lines: list[str], plain: str, position: int) -> int:
-    """Convert a position in the text with newlines to one in the stored text."""
     row = plain.count("\n", 0, position)
     column = position - (plain.rfind("\n", 0, position) + 1)
     return sum(map(len, lines[:row])) + column
@@ -283,26 +283,6 @@ def _line_end(lines: list[str], index: int) -> str:
             if end:
                 return end
     return "\n"
-
-
-def _positions(plain: str, old: str) -> list[int]:
-    """Return all occurrences; overlapping ones are ambiguous too."""
-    found: list[int] = []
-    position = plain.find(old)
-    while position >= 0 and len(found) <= _MAX_POSITIONS:
-        found.append(position)
-        position = plain.find(old, position + 1)
-    return found
-
-
-def _why_ambiguous(plain: str, found: list[int]) -> str:
-    lines = (plain.count("\n", 0, position) + 1 for position in found[:_MAX_POSITIONS])
-    numbers = ", ".join(map(str, lines))
-    more = " and more" if len(found) > _MAX_POSITIONS else ""
-    return (
-        f"old_str occurs more than once, at lines {numbers}{more}; the file was not changed. "
-        "Add lines around it so that it occurs once."
-    )
 
 
 def _why_missing(plain: str, old: str) -> str:
@@ -351,7 +331,6 @@ def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
 
 
 def require_text_size(size: int, path: str) -> None:
-    """Raise ToolError if a file is too large for viewing and editing as text."""
     if size > MAX_TEXT_BYTES:
         raise ToolError(
             f"{shown(path)} has {size_text(size)}; the limit here is {size_text(MAX_TEXT_BYTES)}. "

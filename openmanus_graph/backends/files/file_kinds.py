@@ -8,26 +8,15 @@ from typing import Any, BinaryIO, cast
 from openmanus_graph.errors import ToolError
 
 _MAGIC = (
-    (b"%PDF-", "PDF document"),
-    (b"PK\x03\x04", "zip archive"),
-    (b"PK\x05\x06", "zip archive"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file"),
-    (b"\x7fELF", "ELF program"),
-    (b"MZ", "Windows program"),
-    (b"\x1f\x8b", "gzip archive"),
-    (b"BZh", "bzip2 archive"),
-    (b"\xfd7zXZ\x00", "xz archive"),
-    (b"7z\xbc\xaf\x27\x1c", "7z archive"),
-    (b"Rar!", "RAR archive"),
-    (b"SQLite format 3\x00", "SQLite database"),
-    (b"PAR1", "Parquet table"),
-    (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
-    (b"\x93NUMPY", "NumPy array"),
-    (b"ID3", "MP3 sound"),
-    (b"OggS", "Ogg sound"),
-    (b"fLaC", "FLAC sound"),
-    (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
-)
+    (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"PK\x05\x06", "zip archive"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file"), (b"\x7fELF", "ELF program"),
+    (b"MZ", "Windows program"), (b"\x1f\x8b", "gzip archive"), (b"BZh", "bzip2 archive"),
+    (b"\xfd7zXZ\x00", "xz archive"), (b"7z\xbc\xaf\x27\x1c", "7z archive"),
+    (b"Rar!", "RAR archive"), (b"SQLite format 3\x00", "SQLite database"),
+    (b"PAR1", "Parquet table"), (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
+    (b"\x93NUMPY", "NumPy array"), (b"ID3", "MP3 sound"), (b"OggS", "Ogg sound"),
+    (b"fLaC", "FLAC sound"), (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+)  # fmt: skip
 TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 """By suffix: the characters that may separate the columns."""
 _OFFICE_PARTS = {
@@ -36,17 +25,14 @@ _OFFICE_PARTS = {
     "ppt/presentation.xml": "pptx",
 }
 _OLE_STREAMS = (
-    ("WordDocument", "Word .doc", ".docx"),
-    ("Workbook", "Excel .xls", ".xlsx"),
-    ("Book", "Excel .xls", ".xlsx"),
-    ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
-)
+    ("WordDocument", "Word .doc", ".docx"), ("Workbook", "Excel .xls", ".xlsx"),
+    ("Book", "Excel .xls", ".xlsx"), ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
+)  # fmt: skip
 _LISTING_BYTES = 16 * 1024 * 1024
 _OLE_SEARCHED = 32 * 1024 * 1024
 
 
 def binary_kind(data: bytes) -> str:
-    """Return the kind of a file that is not text, in words."""
     if picture := image_type(data):
         return f"{_PICTURES[picture]} picture"
     if data[:4] == b"RIFF":
@@ -121,15 +107,9 @@ def _legacy_advice(file: BinaryIO) -> str:
 
 
 _PICTURES = {
-    "image/png": "PNG",
-    "image/jpeg": "JPEG",
-    "image/gif": "GIF",
-    "image/webp": "WebP",
-    "image/bmp": "BMP",
-    "image/tiff": "TIFF",
-    "image/heic": "HEIC",
-    "image/avif": "AVIF",
-}  # names of the kinds that `image_type` knows
+    "image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP",
+    "image/bmp": "BMP", "image/tiff": "TIFF", "image/heic": "HEIC", "image/avif": "AVIF",
+}  # fmt: skip  # names of the kinds that `image_type` knows
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
@@ -153,15 +133,9 @@ def image_type(data: bytes) -> str | None:
 
 
 _MEDIA_SUFFIXES = {
-    ".wav": "audio/wav",
-    ".mp3": "audio/mp3",
-    ".ogg": "audio/ogg",
-    ".flac": "audio/flac",
-    ".m4a": "audio/mp4",
-    ".mp4": "video/mp4",
-    ".mov": "video/quicktime",
-    ".webm": "video/webm",
-}  # of sounds and videos; the copies that we keep have these
+    ".wav": "audio/wav", ".mp3": "audio/mp3", ".ogg": "audio/ogg", ".flac": "audio/flac",
+    ".m4a": "audio/mp4", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+}  # fmt: skip  # of sounds and videos; the copies that we keep have these
 
 
 def media_type_of(path: str) -> str | None:
@@ -184,5 +158,4 @@ def media_suffix(data: bytes) -> str | None:
 
 
 def data_url(data: bytes, media_type: str) -> str:
-    """Return a file as a `data:` URL, as requests and pages embed it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

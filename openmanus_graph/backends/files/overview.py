@@ -136,16 +136,13 @@ def _overview(
 
 
 def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
-    """Return a note on the files that are not listed: how many, and in which folders."""
     tops = Counter(name.partition("/")[0] if "/" in name else "" for name, _ in found)
     tops -= Counter(name.partition("/")[0] if "/" in name else "" for name, _ in listed)
     if not tops:
         return []
     more = "more than " if len(found) > MAX_COUNTED else ""
     places = ", ".join(
-        f"{_short(shown(top), _VALUE_CHARS)}/ ({count})"
-        if top
-        else f"the workspace itself ({count})"
+        f"{f'{_short(shown(top), _VALUE_CHARS)}/' if top else 'the workspace itself'} ({count})"
         for top, count in tops.most_common(_MAX_FOLDERS)
     )
     return [f"[{more}{tops.total()} other files are left out, most of them in {places}]"]
@@ -154,7 +151,6 @@ def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
 def _contents(
     workspace: Workspace, files: Sequence[_File], room: int, limits: _Limits
 ) -> dict[int, str]:
-    """Return contents of files by index, tables first, as far as there is room."""
     contents: dict[int, str] = {}
     workbooks = 0
     for place in sorted(range(len(files)), key=lambda n: _suffix(files[n][0]) not in _TABLES):
@@ -173,7 +169,6 @@ def _contents(
 
 
 def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str:
-    """Return a short text on a file's content; empty if there is none."""
     suffix = _suffix(name)
     if not size or not (limits.head_lines or suffix in _TABLES):
         return ""
@@ -279,24 +274,17 @@ MAX_ENTRIES = 300
 _MAX_BELOW = 50
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    status: os.stat_result
-    target: str | None
-
-
 def list_folder(workspace: Workspace, real: Path) -> str:
     """List a folder: sorted, with sizes, hidden entries left out. OSError if that fails."""
-    entries, left_out = _entries(workspace, real, MAX_ENTRIES)
+    entries, left_out = _rows(workspace, real, MAX_ENTRIES)
     room = MAX_ENTRIES - len(entries)
     rows = [f"{shown(workspace.relative(real))}/ (two levels, hidden entries left out)"]
-    for entry in entries:
-        rows.append("  " + _row(entry))
-        if stat.S_ISDIR(entry.status.st_mode):
-            below = _folder_rows(workspace, real / entry.name, min(room, _MAX_BELOW))
+    for name, row in entries.items():
+        rows.append(f"  {row}")
+        if row == f"{shown(name)}/":
+            below = _folder_rows(workspace, real / name, min(room, _MAX_BELOW))
             room -= min(len(below), room)
-            rows += ["    " + row for row in below]
+            rows += [f"    {inner}" for inner in below]
     if left_out:
         rows.append(f"  [{left_out} more entries left out; list them with bash: ls]")
     return "\n".join(rows) if entries else f"{rows[0]}\n  (nothing)"
@@ -313,36 +301,27 @@ def folder_shown(workspace: Workspace, path: str) -> str | None:
 
 def _folder_rows(workspace: Workspace, real: Path, limit: int) -> list[str]:
     try:
-        entries, left_out = _entries(workspace, real, limit)
+        rows, left_out = _rows(workspace, real, limit)
     except OSError as error:
         return [f"[cannot be listed: {error.strerror}]"]
-    rows = [_row(entry) for entry in entries]
-    return [*rows, f"[{left_out} more entries left out]"] if left_out else rows
+    more = [f"[{left_out} more entries left out]"] if left_out else []
+    return [*rows.values(), *more]
 
 
-def _entries(workspace: Workspace, real: Path, limit: int) -> tuple[list[_Entry], int]:
-    """Return the first entries by name, and how many more there are."""
+def _rows(workspace: Workspace, real: Path, limit: int) -> tuple[dict[str, str], int]:
+    """Return rows on the first entries, by their names, and how many more there are."""
+    rows: dict[str, str] = {}
     with opened_folder(workspace, real) as folder:
-        names = [
-            name
-            for name in names_in(folder)
-            if not name.startswith(".") and not workspace.hides(real / name)
-        ]
-        entries: list[_Entry] = []
+        visible = (name for name in names_in(folder) if not name.startswith("."))
+        names = [name for name in visible if not workspace.hides(real / name)]
         for name in heapq.nsmallest(limit, names):
             with suppress(FileNotFoundError):  # it may vanish meanwhile
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                link = stat.S_ISLNK(status.st_mode)
-                target = os.readlink(name, dir_fd=folder) if link else None
-                entries.append(_Entry(name, status, target))
-    return entries, max(0, len(names) - limit)
-
-
-def _row(entry: _Entry) -> str:
-    mode = entry.status.st_mode
-    name = shown(entry.name)
-    if stat.S_ISDIR(mode):
-        return f"{name}/"
-    if entry.target is not None:
-        return f"{name} -> {shown(entry.target)}"
-    return f"{name}  {size_text(entry.status.st_size) if stat.S_ISREG(mode) else kind(mode)}"
+                mode, ending = status.st_mode, "/"
+                if stat.S_ISLNK(mode):
+                    ending = f" -> {shown(os.readlink(name, dir_fd=folder))}"
+                elif not stat.S_ISDIR(mode):
+                    size = size_text(status.st_size) if stat.S_ISREG(mode) else kind(mode)
+                    ending = f"  {size}"
+                rows[name] = f"{shown(name)}{ending}"
+    return rows, max(0, len(names) - limit)

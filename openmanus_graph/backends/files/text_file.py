@@ -286,7 +286,6 @@ def numbered(lines: list[str], first: int, last: int, max_chars: int) -> str:
 
 
 def snippet(lines: list[str], first: int, last: int) -> str:
-    """Show changed lines and a few around them."""
     first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
     return (
         numbered(lines, first, last, MIN_OBSERVATION_CHARS) if lines else "(the file is empty now)"
@@ -346,7 +345,6 @@ def decode_page(data: bytes, declared: str | None = None) -> str:
 
 
 def _declared(data: bytes, declared: str | None) -> list[str]:
-    """Return the encodings that header and tags name, as Python knows them."""
     head = data[:_META_WITHIN]
     found = _META_CHARSET.search(head) or _XML_ENCODING.search(head)
     labels = [declared, found[1].decode("ascii") if found else None]

@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PageContent:
-    """The text of a page, or why it was not read."""
-
     text: str = ""
     problem: str = ""
 

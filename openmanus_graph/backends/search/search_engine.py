@@ -46,8 +46,6 @@ class SearchQuery:
 
 @dataclass(frozen=True)
 class Hit:
-    """One result."""
-
     title: str
     url: str
     snippet: str = ""
@@ -109,7 +107,6 @@ def hits_of(entries: Any, *, url: str = "url", snippet: str) -> list[Hit]:
 
 
 def is_web_address(url: str) -> bool:
-    """Return True if this is an http or https address with a host."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in _USUAL_PORTS and bool(parts.hostname) and parts.port != 0
@@ -247,7 +244,6 @@ def _refusal(
 
 
 def _said(body: bytes, secrets: Any) -> str:
-    """Return the engine's own words about an error, without keys."""
     try:
         words = _first_text(json.loads(body))
     except (ValueError, RecursionError):

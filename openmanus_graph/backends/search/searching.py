@@ -100,8 +100,6 @@ def _notice(name: str) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The result of asking one engine."""
-
     engine: str
     hits: int = 0  # how many results it gave that were not there yet
     problem: str = ""  # why it gave no answer; empty when it answered
@@ -111,8 +109,6 @@ class Attempt:
 
 @dataclass(frozen=True)
 class SearchReport:
-    """The result of a search."""
-
     query: SearchQuery
     hits: tuple[Hit, ...]  # may be fewer than were requested, or none
     attempts: tuple[Attempt, ...]  # the engines that were asked, in order
@@ -122,17 +118,6 @@ class SearchReport:
     def quotes(self) -> bool:
         """Whether it contains text from an engine."""
         return bool(self.hits) or any(attempt.quotes for attempt in self.attempts)
-
-
-@dataclass
-class _SearchCache:
-    """Cached reports and rate limits, for the rest of the run."""
-
-    reports: dict[SearchQuery, SearchReport] = field(
-        default_factory=dict[SearchQuery, SearchReport]
-    )
-    not_before: dict[str, float] = field(default_factory=dict[str, float])
-    """When a rate-limited engine may be queried again, on the monotonic clock."""
 
 
 async def search_for(
@@ -154,23 +139,24 @@ async def search_for(
     except ValueError as error:
         raise TrustedToolError(f"The web was not searched: {error}.") from error
     search_query = _query(query, num_results, locale)
-    cache = session.cached(_SearchCache, _SearchCache)
-    if search_query in cache.reports:
-        return cache.reports[search_query]
+    reports = session.cached(SearchQuery, dict[SearchQuery, SearchReport])
+    if search_query in reports:
+        return reports[search_query]
     choice = choose_engines(settings)
     if not choice.engines:
         raise TrustedToolError(
             f"The web was not searched: no search engine is set up. {' '.join(choice.notices)} "
             "The engine ddgs needs no key."
         )
-    found = await _SearchRun(search_query, settings, cache.not_before).ask(choice.engines)
-    report = SearchReport(
-        search_query, tuple(found.hits), tuple(found.attempts.values()), tuple(choice.notices)
-    )
+    not_before = session.cached(EngineError, dict[str, float])
+    run = SearchRun(search_query, settings, not_before)
+    await run.ask(choice.engines)
+    attempts = tuple(run.attempts.values())
+    report = SearchReport(search_query, tuple(run.hits), attempts, tuple(choice.notices))
     if all(attempt.problem for attempt in report.attempts):
         raise (ToolError if report.quotes else TrustedToolError)(_all_failed(report))
     if report.hits:
-        cache.reports[search_query] = report
+        reports[search_query] = report
     return report
 
 
@@ -200,19 +186,25 @@ def _all_failed(report: SearchReport) -> str:
 
 
 @dataclass
-class CollectedHits:
-    """Hits without duplicates, best first, and the attempt of each engine."""
+class SearchRun:
+    """One search: queries every engine in order, and retries those with passing errors."""
 
-    wanted: int
-    hits: list[Hit] = field(default_factory=list[Hit])
-    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
-    _pages: set[str] = field(default_factory=set[str])
+    query: SearchQuery
+    settings: SearchSettings
+    not_before: dict[str, float]
+    """When a rate-limited engine may be queried again, on the monotonic clock."""
+    hits: list[Hit] = field(default_factory=list[Hit])  # without duplicates, best first
+    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])  # by engine
+
+    def __post_init__(self) -> None:
+        self._pages = set[str]()
+        self._deadline = time.monotonic() + self.settings.total_timeout_s
 
     @property
     def complete(self) -> bool:
-        return len(self.hits) >= self.wanted
+        return len(self.hits) >= self.query.count
 
-    def add(self, engine: str, hits: list[Hit], ignores: tuple[str, ...]) -> None:
+    def add(self, engine: str, hits: Sequence[Hit], ignores: tuple[str, ...]) -> None:
         before = len(self.hits)
         for hit in hits:
             page = page_key(hit.url)
@@ -221,39 +213,17 @@ class CollectedHits:
                 self.hits.append(replace(hit, engine=engine))
         self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
 
-    def fail(self, engine: str, problem: str, *, quotes: bool = False) -> None:
-        self.attempts[engine] = Attempt(engine, problem=problem, quotes=quotes)
-
-    def skip(self, engine: str, reason: str) -> None:
-        """Record why an engine was not asked, unless it was asked before."""
-        if engine not in self.attempts:
-            self.fail(engine, reason)
-
-
-class _SearchRun:
-    """One search: queries every engine in order, and retries those with passing errors."""
-
-    def __init__(
-        self, query: SearchQuery, settings: SearchSettings, not_before: dict[str, float]
-    ) -> None:
-        self._query = query
-        self._settings = settings
-        self._not_before = not_before
-        self._found = CollectedHits(query.count)
-        self._deadline = time.monotonic() + settings.total_timeout_s
-
-    async def ask(self, engines: Sequence[SearchEngine]) -> CollectedHits:
+    async def ask(self, engines: Sequence[SearchEngine]) -> None:
         pending = await self._round(engines)
-        for _ in range(min(self._settings.max_retries, MAX_RETRIES)):
-            if self._found.hits or not pending or not await self._pause(pending):
+        for _ in range(min(self.settings.max_retries, MAX_RETRIES)):
+            if self.hits or not pending or not await self._pause(pending):
                 break
             pending = await self._round(pending)
-        return self._found
 
     async def _round(self, engines: Sequence[SearchEngine]) -> list[SearchEngine]:
         retry: list[SearchEngine] = []
         for engine in engines:
-            if self._found.complete:
+            if self.complete:
                 break
             if not await self._ask_engine(engine):
                 retry.append(engine)
@@ -262,32 +232,37 @@ class _SearchRun:
     async def _ask_engine(self, engine: SearchEngine) -> bool:
         """Query one engine; return False if it should be retried."""
         now = time.monotonic()
-        wait_s = self._not_before.get(engine.name, 0) - now
-        left_s = min(self._settings.timeout_s, self._deadline - now)
+        wait_s = self.not_before.get(engine.name, 0) - now
+        left_s = min(self.settings.timeout_s, self._deadline - now)
         if wait_s > 0:
-            self._found.skip(engine.name, f"it asked to be left alone for {wait_s:.0f} s more")
+            self._skip(engine.name, f"it asked to be left alone for {wait_s:.0f} s more")
             return False
         if left_s <= 0:
-            self._found.skip(engine.name, "not asked, the time was over")
+            self._skip(engine.name, "not asked, the time was over")
             return True
         try:
-            hits = await _search_with_timeout(engine, self._query, left_s)
+            hits = await _search_with_timeout(engine, self.query, left_s)
         except EngineError as error:
-            self._found.fail(engine.name, error.reason, quotes=error.quotes)
+            failed = Attempt(engine.name, problem=error.reason, quotes=error.quotes)
+            self.attempts[engine.name] = failed
             if error.retry_after_s is not None:
-                self._not_before[engine.name] = time.monotonic() + error.retry_after_s
+                self.not_before[engine.name] = time.monotonic() + error.retry_after_s
             return not error.passing
-        self._found.add(engine.name, hits, engine.ignores)
-        if self._found.hits:  # wait less for further results
-            latest = time.monotonic() + self._settings.timeout_s
+        self.add(engine.name, hits, engine.ignores)
+        if self.hits:  # wait less for further results
+            latest = time.monotonic() + self.settings.timeout_s
             self._deadline = min(self._deadline, latest)
         return True
+
+    def _skip(self, engine: str, reason: str) -> None:
+        """Record why an engine was not asked, unless it was asked before."""
+        self.attempts.setdefault(engine, Attempt(engine, problem=reason))
 
     async def _pause(self, pending: Sequence[SearchEngine]) -> bool:
         """Wait until an engine may be retried; return False if that takes too long."""
         now = time.monotonic()
-        default = now + min(self._settings.retry_delay, MAX_DELAY_S)
-        ready = min(self._not_before.get(engine.name, default) for engine in pending)
+        default = now + min(self.settings.retry_delay, MAX_DELAY_S)
+        ready = min(self.not_before.get(engine.name, default) for engine in pending)
         if ready >= self._deadline:
             return False
         await asyncio.sleep(max(0.0, ready - now))

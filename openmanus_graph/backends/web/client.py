@@ -152,7 +152,6 @@ def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddres
 
 
 async def _exchange(request: _Request, guard: Guard) -> Page:
-    """Send one request and read the response. ToolError if it failed."""
     pool = await asyncio.to_thread(_open_pool, request.address, guard)
     try:
         async with pool:
@@ -330,7 +329,6 @@ class _PinnedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first of the checked addresses that answers."""
         failure: httpcore2.ConnectError | None = None
         for address in await self._guard.resolve(host, port):
             try:

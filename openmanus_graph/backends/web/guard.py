@@ -173,6 +173,5 @@ def parse_upstream(server: str, username: str = "", password: str = "") -> Upstr
 
 
 def environment_upstream(scheme: str, host: str, port: int) -> Upstream | None:
-    """Return the environment's proxy for a host, if there is one and it is not exempt."""
     server = environment_proxy(scheme, host, port)
     return None if server is None else parse_upstream(server)

@@ -122,7 +122,6 @@ def _description(soup: "BeautifulSoup") -> str:
 
 
 def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
-    """Make links absolute; remove invalid ones."""
     base = soup.find("base", href=True)
     if base is not None:
         url = _absolute(url, str(base["href"])) or url
@@ -204,7 +203,6 @@ def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
 
 
 def _split(soup: "BeautifulSoup") -> tuple[str, str]:
-    """Return the main content and the rest of the page."""
     body: Tag = soup
     main = _main_element(body)
     if main is not None:
@@ -299,8 +297,6 @@ _HEADING = re.compile(r"(#{1,6}) +(.+)")
 
 @dataclass(frozen=True)
 class PageText:
-    """A page as text."""
-
     title: str
     description: str
     main: str  # Markdown of the main content; links are whole addresses

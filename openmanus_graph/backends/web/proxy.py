@@ -41,8 +41,6 @@ Event = h11.Event | type[h11.PAUSED]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that was refused or failed."""
-
     url: str  # the address; of an encrypted connection only `https://HOST[:PORT]/` is known
     reason: str  # for the model
     by_guard: bool  # True: the guard refused it. False: the host could not be reached.
@@ -142,7 +140,6 @@ class GuardedProxy:
                 writer.transport.abort() if task.cancelling() else writer.close()
 
     async def _serve(self, browser: ProxyConnection) -> None:
-        """Handle the requests of a connection, one after another."""
         while isinstance(request := await browser.next_event(), h11.Request):
             received = dict(request.headers).get(b"proxy-authorization", b"")
             if not hmac.compare_digest(received, self._authorization):
@@ -175,7 +172,6 @@ class GuardedProxy:
             server.writer.close()
 
     async def _forward(self, browser: ProxyConnection, request: h11.Request) -> None:
-        """Forward a plain HTTP request and its response."""
         url = request.target.decode("ascii", "replace")
         try:
             address = parse_address(url)
@@ -237,7 +233,6 @@ async def _respond(
 def _rewrite_request(
     request: h11.Request, address: WebAddress, server: ProxyConnection
 ) -> h11.Request:
-    """Rewrite a request for the next hop: a server, or a proxy again."""
     listed = dict(request.headers).get(b"connection", b"").lower()
     dropped = _HOP_BY_HOP | {name.strip() for name in listed.split(b",")}
     headers = _headers_without(request, dropped)

@@ -34,8 +34,6 @@ _FEW_CHARS = 200
 
 @dataclass(frozen=True)
 class Reading:
-    """The text of a response for the model."""
-
     kind: Literal["page", "text", "document", "file"]
     text: str
     title: str = ""
@@ -44,7 +42,6 @@ class Reading:
 
 
 async def fetched(session: Session, url: str) -> Observation:
-    """Fetch a page and return its text. ToolError says why it could not be read."""
     page = await _get(session, url)
     whole = session.max_observation_chars - HEADER_CHARS
     max_chars = whole if page.status < 400 else _ERROR_PAGE_CHARS
@@ -108,7 +105,6 @@ async def read_page(
 async def read_html(
     html: bytes | str, url: str, charset: str | None = None, word_count_threshold: int = 0
 ) -> Reading:
-    """Turn a page into text. ToolError if that failed."""
     found = await page_text(html, url, charset=charset, word_count_threshold=word_count_threshold)
     return Reading("page", printable(found.markdown), found.title, found)
 

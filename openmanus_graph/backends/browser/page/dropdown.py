@@ -57,7 +57,6 @@ class OptionList:
         return "\n".join(lines)
 
     def named(self, text: str) -> Option | None:
-        """Return the option with exactly this label or value."""
         wanted = " ".join(text.split())
         by_name = next((one for one in self.options if one.name == wanted), None)
         by_value = (one for one in self.options if one.value and one.value == wanted)

@@ -259,7 +259,6 @@ async def send_keys(view: PageView, keys: str) -> ActionReport:
 
 
 async def _focused(view: PageView) -> Element | None:
-    """Return the element that has the focus now, if it is a known one."""
     worlds = await view.frames.worlds()
     key = (worlds[0].key, await view.frames.call(worlds[0], "focusedNumber"))
     elements = view.snapshot.elements.values() if view.snapshot else ()

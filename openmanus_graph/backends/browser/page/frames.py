@@ -123,7 +123,6 @@ class Frames:
         self.close = listen(page, handlers)
 
     async def worlds(self) -> list[FrameWorld]:
-        """Return every frame's world, the page's own first."""
         if self._stale or not self._worlds:
             await self._refresh()
         return list(self._worlds.values())
@@ -241,7 +240,6 @@ class Frames:
         return list(self._own_sessions.values())
 
     async def _load_script(self, session: CDPSession) -> list[FrameWorld]:
-        """Find the frames of one process and put our script into each."""
         try:
             tree = await self.send(session, "Page.getFrameTree", {})
             frames = list(_flatten(tree["frameTree"]))[:MAX_FRAMES]
@@ -255,7 +253,6 @@ class Frames:
             return []
 
     async def _contexts(self, session: CDPSession, frame_ids: list[str]) -> list[JsonObject]:
-        """List the script contexts of frames; an isolated world is created in each."""
         contexts: list[JsonObject] = []
 
         def on_context(event: JsonObject) -> None:
@@ -294,7 +291,6 @@ class Frames:
         return FrameWorld(key, session, frame["id"], isolated["id"], listeners, parent)
 
     async def _call_on_node(self, world: FrameWorld, backend_id: int, body: str) -> JsonObject:
-        """Call a function of our script on a node, known by its DevTools number."""
         node = {"backendNodeId": backend_id, "executionContextId": world.context_id}
         resolved = await self.send(world.session, "DOM.resolveNode", node)
         return await self.call_on(world.session, resolved["object"]["objectId"], body)

@@ -29,8 +29,6 @@ _WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 
 @dataclass(frozen=True)
 class ElementPoint:
-    """A point of the window at which an element can be clicked."""
-
     target: Target
     x: float
     y: float
@@ -61,7 +59,6 @@ async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> Ac
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:
-    """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
     await view.act(view.page.mouse.click(x, y))
@@ -75,7 +72,6 @@ async def hover(view: PageView, index: int) -> ActionReport:
 
 
 async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
-    """Move the pointer over an element, and follow it if it moves under the pointer."""
     for _ in range(_HOVERS):
         await view.act(view.page.mouse.move(point.x, point.y))
         try:
@@ -275,7 +271,6 @@ async def drag_to_point(view: PageView, source: int, x: float, y: float) -> Acti
 
 
 async def _locate_drop(source: Target, target: Target) -> ElementPoint:
-    """Find where to drop, with the source still in the window."""
     facts = await target.call("pointNow")
     if not facts["visible"] and target.world == source.world:
         await target.view.frames.call(

@@ -176,7 +176,6 @@ class Assembler:
                     self._boundary(mark)
 
     def _boundary(self, mark: str) -> None:
-        """End a line or a cell, begin or end a row."""
         if mark == "|":
             parts = self._line.parts
             if parts and not (isinstance(parts[-1], str) and parts[-1].endswith("| ")):

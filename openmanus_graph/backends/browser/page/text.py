@@ -97,7 +97,6 @@ def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[st
 
 
 def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
-    """Split a line into parts of at most about so many tokens."""
     parts, spent = list[str | int](), 0
     words = re.compile(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})")
     cut = ([part] if isinstance(part, int) else words.findall(part) for part in line.parts)
@@ -138,7 +137,6 @@ def page_place(snapshot: Snapshot) -> str:
 
 
 def page_notes(snapshot: Snapshot) -> list[str]:
-    """Return notes on what a snapshot does not show."""
     notes = [snapshot.note] if snapshot.note else []
     behind = f"{snapshot.covered} element{'' if snapshot.covered == 1 else 's'} behind it"
     if not snapshot.lines and (snapshot.covered or snapshot.covered_text):
@@ -235,7 +233,6 @@ def state_words(element: Element) -> list[str]:
 
 
 def _description(element: Element) -> list[str]:
-    """Describe what has no name by its hint, its colour and its size."""
     words = [element.hint] if element.hint else []
     if not words and element.role in ("button", "link"):
         words.append("(no name)")

@@ -95,7 +95,6 @@ class Network:
         return pending or now - self._ended < RENDER_S or now < self._quiet_after
 
     def waiting_for(self) -> str:
-        """Return the names of the open requests, at most three."""
         return _names(self._open)
 
     def unread(self) -> str:
@@ -237,7 +236,6 @@ class PageView:
         return "The page is still loading" + (f" ({waiting})." if waiting else ".")
 
     async def _quiet(self) -> bool:
-        """Wait a little; return True if the page is quiet now."""
         if self.network.busy():
             await asyncio.sleep(0.015)
             return False
@@ -258,7 +256,6 @@ class PageView:
         return self._is_settled
 
     async def _shows_something(self) -> bool:
-        """Return True if a page that is loading shows content already."""
         with contextlib.suppress(FrameDetached):
             worlds = await self.frames.worlds()
             return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
@@ -361,7 +358,6 @@ class PageView:
         raise ToolError(f"{why}\n{now}")
 
     def _known_target(self, index: int) -> Target | None:
-        """Return an element of the last snapshot if its document is still loaded."""
         if self.frames.dialog_open:
             raise DialogOpen
         element = self.snapshot.elements.get(index) if self.snapshot else None
