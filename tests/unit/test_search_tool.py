@@ -144,7 +144,7 @@ async def test_a_page_that_fails_does_not_fail_the_search(
 async def test_a_hanging_page_is_left_out(
     search_server: SearchServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.search.reporting.PAGE_TIMEOUT_S", 3)
+    monkeypatch.setattr("openmanus_graph.backends.search.searching.PAGE_TIMEOUT_S", 3)
     search_server.results["tavily"] = [
         *site(search_server, ("/good", b"All is well here today."), kind="text/plain"),
         Found("hangs", f"{search_server.url}/hangs"),
