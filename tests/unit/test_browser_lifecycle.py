@@ -52,11 +52,11 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
     """Let each test begin and end without a browser, but for those that page tests have open."""
-    browser_loop.call(shared.browsers().close, BACKSTOP_S)
+    browser_loop.call(shared.shared_browsers.close, BACKSTOP_S)
     OTHERS.clear()
     OTHERS.update(chromiums(), drivers())
     yield
-    browser_loop.call(shared.browsers().close, BACKSTOP_S)
+    browser_loop.call(shared.shared_browsers.close, BACKSTOP_S)
 
 
 def chromiums() -> list[psutil.Process]:

@@ -289,7 +289,7 @@ async def test_unanswered_dialog_does_not_hang_for_ever(
     await use("go_to_url", url=f"{awkward}/dialogs")
     await use.click("Confirm")
     seen = await use("get_state")
-    seen = await use.until("Nobody answered", seen)
+    seen = await use.until("was not answered", seen)
     assert "confirmed false" in await use("get_state")
 
 

@@ -94,7 +94,7 @@ async def test_every_parameter_reaches_the_engine(
     )
     assert "12. " in text
     assert "13. " not in text
-    assert "tavily cannot be told lang." in text
+    assert "tavily does not support lang." in text
 
 
 async def test_nothing_found_gives_advice(session: Session) -> None:

@@ -193,7 +193,7 @@ async def test_a_page_of_more_than_five_megabytes_is_cut_and_says_so() -> None:
     text = "<p>" + "word " * 1_100_000 + "</p><p>the end</p>"
     page = await page_text(text, URL)
     assert page.read == 5 * 1024 * 1024
-    assert page.markdown.startswith("[The page goes on; only its first 5.2 MB were read.]")
+    assert page.markdown.startswith("[The page is longer; only its first 5.2 MB were read.]")
     assert "the end" not in page.markdown
 
 

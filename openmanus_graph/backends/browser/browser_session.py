@@ -1,4 +1,4 @@
-"""The browser session of one thread: its tabs, in a browser context of its own.
+"""The browser session of one thread: its tabs, in a separate browser context.
 
 It is a handle of the thread's session. All but `close` runs on the browser's event loop.
 """

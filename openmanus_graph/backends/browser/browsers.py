@@ -206,7 +206,7 @@ async def _start_sandboxed(
     except Error as error:
         if not (options["chromium_sandbox"] and "sandbox" in str(error).lower()):
             raise
-    log.warning("the system allows Chromium no sandbox of its own; it runs without")
+    log.warning("the system does not allow Chromium's own sandbox; it runs without one")
     return await start(**{**options, "chromium_sandbox": False}, **more)
 
 
@@ -245,6 +245,10 @@ class Browsers:
     """Starts, shares and closes browsers and Playwright's driver process."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start with no browsers: in a forked child, those that are open belong to the parent."""
         self.rendering = asyncio.Semaphore(PAGES_RENDERED_AT_ONCE)
         """Limits how many pages are rendered for other tools at once."""
         self._lock = asyncio.Lock()
@@ -381,23 +385,13 @@ async def _close_quietly(browser: "Browser") -> None:
             await browser.close()
 
 
-_browsers = Browsers()
-
-
-def browsers() -> Browsers:
-    return _browsers
-
-
-def _reset_after_fork() -> None:
-    """Start with no browsers in a forked child: those that are open belong to the parent."""
-    global _browsers  # there is one per process, by its very purpose
-    _browsers = Browsers()
+shared_browsers = Browsers()
 
 
 def _close_all() -> None:
     if browser_loop.started:
         with contextlib.suppress(Exception):  # the process ends in any case
-            browser_loop.call(_browsers.close, CLOSE_S)
+            browser_loop.call(shared_browsers.close, CLOSE_S)
 
 
 def close_browsers() -> None:
@@ -406,6 +400,6 @@ def close_browsers() -> None:
     browser_loop.stop()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=shared_browsers.forget)
 atexit.register(_close_all)
 register_closer(close_browsers)

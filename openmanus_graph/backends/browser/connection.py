@@ -139,9 +139,9 @@ class Connection:
         with contextlib.suppress(Exception):  # it may be dead already
             await asyncio.wait_for(self.context.close(), browsers.CLOSE_S)
         if self.shared is not None:
-            browsers.browsers().release(self.shared)
+            browsers.shared_browsers.release(self.shared)
         else:
-            await browsers.browsers().release_profile()
+            await browsers.shared_browsers.release_profile()
         if self.lock is not None:
             await asyncio.to_thread(self.lock.release)
         await self.egress.close()
@@ -158,17 +158,18 @@ async def open_connection(
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
     guard, launch = Guard.of(settings), browsers.LaunchSettings.of(settings.browser)
-    egress = await _start_egress(settings, launch)
+    egress, shared, lock = await _start_egress(settings, launch), None, None
     try:
         options = _context_options(settings, egress, login)
         if profile := settings.browser.profile:
-            connection = await _open_profile(profile, launch, options, egress, guard)
+            context, lock = await _open_profile(profile, launch, options)
         else:
-            context, shared = await browsers.browsers().open_context(launch, options, fresh=fresh)
-            connection = Connection(context, guard, egress, shared)
+            open_context = browsers.shared_browsers.open_context
+            context, shared = await open_context(launch, options, fresh=fresh)
     except BaseException:
         await egress.close()
         raise
+    connection = Connection(context, guard, egress, shared, lock)
     try:
         await connection.context.grant_permissions([])  # all are denied, without a prompt
         await prepare_context(connection.context)
@@ -217,12 +218,8 @@ def _context_options(
 
 
 async def _open_profile(
-    profile: str,
-    launch: browsers.LaunchSettings,
-    options: dict[str, Any],
-    egress: Egress,
-    guard: Guard,
-) -> Connection:
+    profile: str, launch: browsers.LaunchSettings, options: dict[str, Any]
+) -> tuple[BrowserContext, FileLock]:
     """Start a browser on a profile folder, which no other run may use meanwhile."""
     folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
     try:
@@ -240,8 +237,8 @@ async def _open_profile(
             "another [browser] profile."
         ) from error
     try:
-        context = await browsers.browsers().open_profile(folder, launch, options)
+        context = await browsers.shared_browsers.open_profile(folder, launch, options)
     except BaseException:
         await asyncio.to_thread(lock.release)
         raise
-    return Connection(context, guard, egress, None, lock)
+    return context, lock

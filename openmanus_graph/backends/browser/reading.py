@@ -14,7 +14,7 @@ from typing import Any
 from playwright.async_api import Error, Page
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
-from openmanus_graph.backends.browser.browsers import browser_loop, browsers, first_line
+from openmanus_graph.backends.browser.browsers import browser_loop, first_line, shared_browsers
 from openmanus_graph.backends.browser.connection import Connection, open_connection
 from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.browser.page.view import PageView
@@ -210,7 +210,7 @@ async def render_page(session: Session, url: str, timeout_s: float) -> RenderedP
     """
 
     async def render() -> RenderedPage:
-        async with asyncio.timeout(timeout_s), browsers().rendering:
+        async with asyncio.timeout(timeout_s), shared_browsers.rendering:
             connection = await open_connection(session.settings, None, fresh=True)
             try:
                 connection.guard.check(url)

@@ -130,7 +130,7 @@ class PendingTabs:
 
 
 class Dialogs:
-    """The open dialog of a browser session; dismisses dialogs that nobody answers."""
+    """The open dialog of a browser session; dismisses those without an answer."""
 
     def __init__(self, notify: Callable[[str], None], background: BackgroundTasks) -> None:
         self._notify = notify
@@ -208,7 +208,7 @@ class Dialogs:
     def _dismiss_if_unanswered(self, dialog: Dialog) -> None:
         if self._open is dialog:
             self.clear()
-            self._notify(f"Nobody answered the {dialog.type} dialog; it was dismissed.")
+            self._notify(f"The {dialog.type} dialog was not answered and was dismissed.")
             self._background.spawn(answer_dialog(dialog, accept=False))
 
     def clear(self) -> None:

@@ -36,7 +36,7 @@ class ChartEntry(BaseModel):
 
 
 class InsightEntry(BaseModel):
-    """Which of a drawn chart's insights to write beside it."""
+    """Which of a drawn chart's insights to write next to it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,7 +50,7 @@ class Insight(BaseModel):
 
 
 class ChartData(BaseModel):
-    """What is kept beside a drawn chart."""
+    """What is kept with a drawn chart."""
 
     spec: dict[str, Any]
     insights: list[Insight]

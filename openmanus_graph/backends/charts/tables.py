@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 200 * 1024**2
 SAMPLE_BYTES = 1024**2  # from which a table's encoding is detected
-MAX_ROWS = 20_000  # of a chart: more only make a picture that nobody can read
+MAX_ROWS = 20_000  # of a chart: more only make a picture that cannot be read
 MIN_SHARE = 0.8
 """Share of a column's values that must be of a kind for the rest to count as missing."""
 _DATE = re.compile(
@@ -300,7 +300,7 @@ def find_insights(
 def _axis_insights(
     table: "pd.DataFrame", x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Look along an axis: a trend, a change of level, values that stand out."""
+    """Look along an axis: a trend, a change of level, outliers."""
     import numpy as np
 
     if x is None or y is None or x == y or not is_numeric(table, y):

@@ -156,7 +156,7 @@ class Desktop:
         """Return True if shell and X server still run. Blocks; call it on `pool`."""
         if not self._shell.alive:
             return False
-        # `kill -0` finds a process that has ended, too, until somebody collects it.
+        # `kill -0` finds a process that has ended, too, until it is collected.
         status = f"/proc/$(cat {self._inside}/server.pid)/status"
         return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
 

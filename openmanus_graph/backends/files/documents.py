@@ -73,7 +73,7 @@ def open_docx(file: BinaryIO) -> Document:
 
 def open_html(file: BinaryIO) -> Document:
     data = file.read(_MAX_HTML_BYTES)
-    cut = ["", "[the page goes on; only its first 5 MB were read]"] if file.read(1) else []
+    cut = ["", "[the page is longer; only its first 5 MB were read]"] if file.read(1) else []
     lines = [*_markdown(text_file.decode_page(data)).splitlines(), *cut]
     return Document("HTML page", "", 1, lambda _: lines)
 

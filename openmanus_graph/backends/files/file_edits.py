@@ -376,7 +376,7 @@ def _write_with_history(
 def _write_file(
     workspace: Workspace, place: Place, content: bytes, like: os.stat_result | None
 ) -> None:
-    """Replace a file. The remains of a crash are in a folder of our own.
+    """Replace a file. The remains of a crash are in a separate folder.
 
     A file with several hard links is changed in place, so that all names show the new content. A
     protected file is not changed so: only the name is replaced.

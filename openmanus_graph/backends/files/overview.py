@@ -55,7 +55,7 @@ class _Limits:
     head_lines: int  # of a text; 0: only tables are shown
     parsed_bytes: int
     """Of a larger table the rows are estimated; the head of a larger text is not shown."""
-    workbooks: int  # each is read by a process of its own, which takes half a second
+    workbooks: int  # each is read by a separate process, which takes half a second
     as_text: bool = False  # whether the first lines of tables are shown as text, too
 
 

@@ -297,19 +297,15 @@ def _fitting(lines: list[str], numbers: range, max_chars: int) -> tuple[list[str
     taken: list[str] = []
     used = 0
     for number in numbers:
-        row = f"{number:6}\t{_view_line(lines[number - 1])}"
+        text = printable(lines[number - 1].rstrip("\r\n"))
+        if (more := len(text) - MAX_LINE_CHARS) > 0:
+            text = f"{text[:MAX_LINE_CHARS]} [{more} more characters in this line]"
+        row = f"{number:6}\t{text}"
         used += len(row) + 1
         if used > max_chars and taken:
             return taken, used - len(row) - 1
         taken.append(row)
     return taken, used
-
-
-def _view_line(line: str) -> str:
-    text = printable(line.rstrip("\r\n"))
-    if len(text) <= MAX_LINE_CHARS:
-        return text
-    return f"{text[:MAX_LINE_CHARS]} [{len(text) - MAX_LINE_CHARS} more characters in this line]"
 
 
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)

@@ -188,7 +188,7 @@ def _all_failed(report: SearchReport) -> str:
     advice = " ".join(report.notices)
     return (
         f"The web could not be searched. {reasons}. Try again later, open a page whose address "
-        f"you know, or go on without the web. {advice}"
+        f"you know, or continue without the web. {advice}"
     ).rstrip()
 
 
@@ -340,7 +340,7 @@ async def _pages(
 ) -> tuple[Sequence[PageContent], Mapping[str, int]]:
     """Read the pages of a report, once per run unless some of them failed.
 
-    Also returns how many pages were opened of each site that nobody named.
+    Also returns how many pages were opened of each site that was not named.
     """
     cached_pages: dict[SearchQuery, Sequence[PageContent]] = session.cached(
         PageContent, dict[SearchQuery, Sequence[PageContent]]
@@ -421,4 +421,4 @@ def _source_lines(report: SearchReport) -> Iterator[str]:
     for item in answered:
         unsupported = [name for name in item.ignores if name in requested]
         if item.hits and unsupported:
-            yield f"{item.engine} cannot be told {' or '.join(unsupported)}."
+            yield f"{item.engine} does not support {' or '.join(unsupported)}."

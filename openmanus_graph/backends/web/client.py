@@ -128,7 +128,11 @@ async def _follow_redirects(request: _Request, guard: Guard) -> Page:
             raise ToolError(str(error)) from error  # it contains an address that a server chose
         if reply.status not in _REDIRECTS or not reply.location:
             return replace(reply, requested=requested)
-        following = _next_address(request.address, reply.location, guard)
+        url = request.address.url
+        try:
+            following = guard.check(urljoin(url, reply.location.strip()))
+        except (ToolError, ValueError) as error:
+            raise ToolError(f"{url} redirects, and that was not followed. {error}") from error
         same = following.origin == request.address.origin
         headers = request.headers if same else {"Accept": request.headers["Accept"]}
         request = replace(request, address=following, headers=headers)
@@ -142,13 +146,6 @@ async def _follow_redirects(request: _Request, guard: Guard) -> Page:
         f"{requested} redirects more than {MAX_REDIRECTS} times, at last to "
         f"{request.address.url}. Try browser_use, or another source."
     )
-
-
-def _next_address(address: WebAddress, location: str, guard: Guard) -> WebAddress:
-    try:
-        return guard.check(urljoin(address.url, location.strip()))
-    except (ToolError, ValueError) as error:
-        raise ToolError(f"{address.url} redirects, and that was not followed. {error}") from error
 
 
 async def _exchange(request: _Request, guard: Guard) -> Page:

@@ -322,7 +322,7 @@ def whole(texts: Sequence[PageText]) -> str:
     """
     main = [text.main for text in texts]
     read = next((text.read for text in texts if text.read), 0)
-    note = f"[The page goes on; only its first {read / 1e6:.1f} MB were read.]" if read else ""
+    note = f"[The page is longer; only its first {read / 1e6:.1f} MB were read.]" if read else ""
     rest = "\n\n".join(filter(None, (text.rest for text in texts)))
     return "\n\n".join(filter(None, (note, *main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
 

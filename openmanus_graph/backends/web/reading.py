@@ -154,7 +154,7 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
     sample = page.body[:_SAMPLE_BYTES]
     whole_lines = sample[: sample.rfind(b"\n") + 1] or sample  # no character is cut in two
     if is_text(page.media_type) or detect_encoding(whole_lines) is not None:
-        more = "\n[It goes on; only the first 5 MB were read.]" if page.cut else ""
+        more = "\n[It is longer; only its first 5 MB were read.]" if page.cut else ""
         return Reading("text", printable(page.text) + more or "(empty)")
     if page.cut:
         raise ToolError(f"{page.url} is a {binary_kind(sample)} that is too long to be kept.")

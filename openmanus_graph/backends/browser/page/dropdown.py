@@ -48,7 +48,7 @@ class OptionList:
         more = len(self.options) - MAX_LISTED
         if not self.whole:
             lines.append(
-                f"(The list may go on: only its first {len(self.options)} options were read. "
+                f"(The list may be longer: only its first {len(self.options)} options were read. "
                 "Choose one by its label; if it is not found, filter by typing with input_text, or "
                 "scroll the list.)"
             )

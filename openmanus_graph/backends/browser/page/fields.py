@@ -277,7 +277,7 @@ async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> Acti
         node = await view.frames.evaluate(target.world, function)
         files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
         await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
-        with contextlib.suppress(FrameDetached, DialogOpen):  # the page has gone on with them
+        with contextlib.suppress(FrameDetached, DialogOpen):  # the page has left with them
             taken = await target.call("fileFacts")
             if taken.get("folders") and len(taken["names"]) < len(paths):
                 raise ToolError(

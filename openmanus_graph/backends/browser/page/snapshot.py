@@ -225,7 +225,9 @@ class Assembler:
         if len(self._rows) == 1:
             return
         row = self._rows.pop()
-        if len(row) > 1 and sum(_length(line) + 3 for line in row) <= ROW_CHARS:
+        parts_of = (part for line in row for part in line.parts)
+        sizes = (len(p) if isinstance(p, str) else 14 + len(p.name) for p in parts_of)
+        if len(row) > 1 and sum(sizes) + 3 * len(row) <= ROW_CHARS:
             parts: list[str | Element] = []
             for line in row:
                 last = parts[-1] if parts else None
@@ -282,10 +284,6 @@ def shown_address(href: str, page_url: str) -> str:
     if len(address) <= MAX_ADDRESS_CHARS:
         return address
     return address.partition("?")[0][: MAX_ADDRESS_CHARS - 1] + CUT
-
-
-def _length(line: RawLine) -> int:
-    return sum(len(part) if isinstance(part, str) else 14 + len(part.name) for part in line.parts)
 
 
 def _drop_label(parts: list[str | Element], place: int, name: str) -> None:

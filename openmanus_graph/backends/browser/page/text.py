@@ -52,20 +52,16 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
 
     Addresses of links are shown only where the whole page fits with them.
     """
-    for shown in (snapshot, _without_addresses(snapshot)):
+    elements = {n: replace(element, address="") for n, element in snapshot.elements.items()}
+    left_out = LINKS_NOTE if elements != snapshot.elements else ""
+    note = " ".join(filter(None, (snapshot.note, left_out)))
+    for shown in (snapshot, replace(snapshot, elements=elements, note=note)):
         head = "\n".join([page_place(shown), *page_notes(shown)])
         budget = budget_tokens - tokens(head) - LEFT_OUT_TOKENS
         lines = [line_text(line, shown) for line in shown.lines]
         if sum(map(_cost, lines)) <= budget:
             return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
     return "\n".join([head, *_lines_in_view(shown, lines, budget)])
-
-
-def _without_addresses(snapshot: Snapshot) -> Snapshot:
-    elements = {n: replace(element, address="") for n, element in snapshot.elements.items()}
-    left_out = elements != snapshot.elements
-    note = " ".join(filter(None, (snapshot.note, LINKS_NOTE if left_out else "")))
-    return replace(snapshot, elements=elements, note=note)
 
 
 def _cost(line: str) -> int:
@@ -281,7 +277,11 @@ def change_text(
     if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
         drawn = any(element.role == "canvas" for element in after.elements.values())
         nothing = f"{NOTHING_CHANGED} {CANVAS_NOTE}" if said.text and drawn else NOTHING_CHANGED
-        moved = [old.index for old, new in _in_both(before, after) if _has_moved(old, new)]
+        moved = [
+            old.index
+            for old, new in _in_both(before, after)
+            if any(abs(a - b) > SAME_PLACE_PX for a, b in zip(new.box, old.box, strict=True))
+        ]
         if said.text and moved:  # as on a map
             return f"Nothing but places or sizes changed: of {_ranges(moved)}."
         return nothing
@@ -291,11 +291,6 @@ def change_text(
 def _in_both(before: Snapshot, after: Snapshot) -> list[tuple[Element, Element]]:
     known = before.elements
     return [(known[index], new) for index, new in after.elements.items() if index in known]
-
-
-def _has_moved(old: Element, new: Element) -> bool:
-    sides = zip(new.box, old.box, strict=True)
-    return any(abs(now - then) > SAME_PLACE_PX for now, then in sides)
 
 
 def _changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:

@@ -114,22 +114,15 @@ class Network:
         elif now - self._action_began > IDLE_S:
             self._polled.add(path)
         self._repeats[path] += 1
-        if self._has_just_responded_late(path, now):
-            self._late_polls[path] += 1
+        slow = (_path(other) for other, began in self._open.items() if now - began > SLOW_S)
+        if path in slow or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S:
+            self._late_polls[path] += 1  # it has just responded late, or is about to
         repeats = self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr")
         if repeats or self._late_polls[path] >= MAX_LATE_POLLS:
             self._polled.add(path)
         if path not in self._polled or now - self._action_began < EFFECT_S:
             self._open[request] = now
             self.started += 1
-
-    def _has_just_responded_late(self, path: str, now: float) -> bool:
-        """Return True if an address has just responded late, or is about to: a long poll does."""
-        slow = (request for request, began in self._open.items() if now - began > SLOW_S)
-        return (
-            any(_path(request) == path for request in slow)
-            or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
-        )
 
     def _on_response(self, response: Response) -> None:
         request = response.request
