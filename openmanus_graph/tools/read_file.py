@@ -12,7 +12,7 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
 from openmanus_graph.backends.files.documents import left_out, read_document
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
+from openmanus_graph.backends.files.file_content import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import (
     MAX_LINE_CHARS,

@@ -28,7 +28,7 @@ ALLOWED = {
     "backends/charts/report.py:_template": OURS,
     "backends/charts/report.py:inherit_own_pages": PRIVATE,
     "backends/charts/report.py:is_own_page": PRIVATE,
-    "backends/files/file_kinds.py:_office_kind": "an opened file, read through a limit",
+    "backends/files/file_content.py:_office_kind": "an opened file, read through a limit",
     "backends/mcp/oauth.py:_is_lock": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:forget": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:read": "logins in the person's configuration folder",

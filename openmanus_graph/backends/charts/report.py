@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from openmanus_graph.backends.charts.specs import ChartEntry, check_spec, make_spec, with_data
 from openmanus_graph.backends.charts.tables import find_insights, read_table
-from openmanus_graph.backends.files.file_kinds import data_url
+from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, put_file
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.backends.files.file_kinds import binary_kind
+from openmanus_graph.backends.files.file_content import binary_kind
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,

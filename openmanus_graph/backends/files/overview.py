@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
+from openmanus_graph.backends.files.file_content import TABLE_DELIMITERS, binary_kind
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import changed_files, files_in
 from openmanus_graph.runtime.workspace import (

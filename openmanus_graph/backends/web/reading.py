@@ -8,7 +8,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
+from openmanus_graph.backends.files.file_content import binary_kind, document_kind
 from openmanus_graph.backends.files.text_file import Lines, detect_encoding, printable
 from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard

@@ -217,8 +217,7 @@ def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
 
 def _save_image(source: str, workspace: "Workspace") -> str:
     """Copy a picture, sound or video to our own files of the thread, and return its path there."""
-    from openmanus_graph.backends.files.file_content import read_picture
-    from openmanus_graph.backends.files.file_kinds import image_type, media_suffix
+    from openmanus_graph.backends.files.file_content import image_type, media_suffix, read_picture
     from openmanus_graph.interfaces.service.user_files import read_input
 
     data = read_input(source, MAX_IMAGE_BYTES, workspace)
