@@ -159,7 +159,7 @@ OPENED = {
 }  # fmt: skip
 """What opened folders and files are called."""
 NO_PATHS = {
-    "ast", "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
+    "ast", "desktop", "notes", "entry", "self._guard", "guard", "self._file_system",
 
 }  # fmt: skip
 """What has methods of these names and is not a path."""

@@ -142,8 +142,8 @@ HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no picture"),
-        (b"<svg/>", "no picture"),
+        (b"", "not a picture"),
+        (b"<svg/>", "not a picture"),
         (GOOD[: len(GOOD) // 2], "cut off or broken"),
         (GOOD[:-1], "cut off or broken"),
         (saved(Image.new("RGB", (9, 9)), "PNG")[:-9], "cut off or broken"),

@@ -630,7 +630,7 @@ def test_only_what_is_plainly_utf16_is_read_as_such(data: bytes, name: str | Non
 def test_a_small_binary_is_not_written_into(edit: Editor, root: Path) -> None:
     data = struct.pack("<64H", *range(1, 65))
     (root / "counts.bin").write_bytes(data)
-    with pytest.raises(ToolError, match="no text but a binary file"):
+    with pytest.raises(ToolError, match="not text but a binary file"):
         edit("insert", "counts.bin", insert_line=0, new_str="x")
     assert (root / "counts.bin").read_bytes() == data
 
