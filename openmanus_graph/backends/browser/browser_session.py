@@ -46,8 +46,7 @@ class BrowserSession:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.lock = asyncio.Lock()
-        """Held during an action or a snapshot."""
+        self.lock = asyncio.Lock()  # held during an action or a snapshot
         self.takeover: Callable[[], None] | None = None
         """Ends the takeover by a person, who has the lock; None while the agent has the browser."""
         self.hidden_texts = set[str]()
@@ -58,15 +57,13 @@ class BrowserSession:
         self.dialogs = Dialogs(self.notices.add, self.background)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
         self.pending_tabs = PendingTabs()
-        self.observed_place = ""
-        """Where the browser was at the newest observation."""
+        self.observed_place = ""  # where the browser was at the newest observation
         self._connection: Connection | None = None
         self._used_settings: tuple[object, ...] = ()
         self._used_profile: str | None = None
         self._current = 0
         self._last_id = 0
-        self._state = BrowserState()
-        """At the last snapshot, to open the browser with it again."""
+        self._state = BrowserState()  # at the last snapshot, to open the browser with it again
         self._kept: BrowserState | None = None
         """The state in the thread's file; None if nothing is kept."""
         self._scratch: Path | None = None

@@ -80,11 +80,9 @@ class Takeover:
         self._background = BackgroundTasks()
         self._tab: Tab | None = None
         self._title = ""
-        self._unseen = False
-        """A dialog kept the current tab from being photographed."""
+        self._unseen = False  # a dialog kept the current tab from being photographed
         self._cdp: CDPSession | None = None
-        self._word = ""
-        """What was typed since the last click, Tab or Enter."""
+        self._word = ""  # what was typed since the last click, Tab or Enter
 
     async def begin(self) -> None:
         """Take the browser over. ToolError if it does not open, or an action does not end."""

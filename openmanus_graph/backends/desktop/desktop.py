@@ -142,8 +142,7 @@ class Desktop:
         self._folder = sandbox.layout.run / f"desktop-{secrets.token_hex(4)}"
         self._inside = sandbox.backend.inside(self._folder)
         self._started = 0
-        self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))
-        """As they were at the last look."""
+        self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))  # as they were at the last look
         self._screen = -1
         """File descriptor of what the screen shows: programs may replace the file of that name."""
         try:

@@ -242,8 +242,7 @@ class _Unpacker:
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
         self._inside = self._gzip = self.ended = False
-        self._waiting: bytes = b""
-        """The first bytes, while there are too few to detect the format."""
+        self._waiting: bytes = b""  # the first bytes, while there are too few to detect the format
 
     def unpack(self, piece: bytes, most: int) -> Iterator[bytes]:
         """Decompress a piece, at most `most` bytes at once. zlib.error: it is damaged."""

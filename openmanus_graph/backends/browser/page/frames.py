@@ -106,8 +106,7 @@ class Frames:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.dialog_open = False
-        """Whether an alert, confirm or prompt blocks the page."""
+        self.dialog_open = False  # whether an alert, confirm or prompt blocks the page
         self._crashed = False
         self._session: CDPSession | None = None
         self._own_sessions: dict[Frame, CDPSession] = {}

@@ -63,14 +63,11 @@ class Network:
         self._polled: set[str] = set()
         self._repeats: Counter[str] = Counter()
         self._late_polls: Counter[str] = Counter()
-        self._late_responses: dict[str, float] = {}
-        """When an address last responded late."""
+        self._late_responses: dict[str, float] = {}  # when an address last responded late
         self._action_began = time.monotonic()
         self._ended = 0.0
-        self._answered: dict[Request, float] = {}
-        """When the responses began that have not ended."""
-        self._quiet_after = 0.0
-        """Until when an answer over a web socket may come."""
+        self._answered: dict[Request, float] = {}  # when the responses began that have not ended
+        self._quiet_after = 0.0  # until when an answer over a web socket may come
         self.started = 0
         ended = dict.fromkeys(("requestfinished", "requestfailed"), self._on_request_done)
         on: dict[str, Callable[[Any], None]] = {"request": self._on_request, **ended}
