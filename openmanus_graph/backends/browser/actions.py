@@ -13,10 +13,9 @@ from openmanus_graph.backends.browser import recorded_steps
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
-from openmanus_graph.backends.browser.navigation import go_to, move_in_history
-from openmanus_graph.backends.browser.observation import observe, tab_urls
 from openmanus_graph.backends.browser.page import dropdown, fields, pointer
 from openmanus_graph.backends.browser.page.text import ActionReport
+from openmanus_graph.backends.browser.pages import go_to, move_in_history, observe, tab_urls
 from openmanus_graph.backends.browser.reading import extract_content
 from openmanus_graph.backends.browser.tab import BLANK, copy_files, file_name, keep_file
 from openmanus_graph.backends.search.searching import search_for
