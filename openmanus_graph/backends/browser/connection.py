@@ -74,8 +74,12 @@ class RequestInterceptor:
 
     async def _intercept(self, page: Page, target: Page | async_api.Frame) -> None:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
-            session, spawn = await page.context.new_cdp_session(target), self._background.spawn
-            session.on("Fetch.requestPaused", lambda event: spawn(self._decide(session, event)))
+            session = await page.context.new_cdp_session(target)
+
+            def on_paused(event: dict[str, Any]) -> None:
+                self._background.spawn(self._decide(session, event))
+
+            session.on("Fetch.requestPaused", on_paused)
             await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def _decide(self, session: CDPSession, event: dict[str, Any]) -> None:

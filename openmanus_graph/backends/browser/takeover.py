@@ -181,8 +181,11 @@ class Takeover:
         page = tab.page
         await page.bring_to_front()
         self._cdp = cdp = await page.context.new_cdp_session(page)
-        spawn = self._background.spawn
-        cdp.on("Page.screencastFrame", lambda event: spawn(self._on_frame(cdp, event)))
+
+        def on_frame(event: dict[str, Any]) -> None:
+            self._background.spawn(self._on_frame(cdp, event))
+
+        cdp.on("Page.screencastFrame", on_frame)
         await cdp.send("Page.startScreencast", _SCREENCAST)
         # A page that was behind another one, and changes nothing, sends no picture by itself.
         # One that opens a dialog just now may answer neither: its dialog is shown alone.

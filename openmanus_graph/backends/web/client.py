@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import httpcore2
+from httpcore2 import AnyIOBackend
 
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.models.endpoint import tls_context
@@ -315,7 +316,7 @@ class _PinnedBackend(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._network = httpcore2.AnyIOBackend()
+        self._network = AnyIOBackend()
 
     async def connect_tcp(
         self,
