@@ -101,7 +101,12 @@ class BrowserSession:
             await self._reopen("The browser had ended and was opened again")
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
-            await self._reopen_with_new_settings()
+            what, how = "settings", ""
+            if self._used_profile != self.session.settings.browser.profile:
+                # Logins never leave a profile, and none are put into one.
+                what, how = "profile", " with other logins"
+                self._state = replace(self._state, cookies=(), local_storage={})
+            await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
             replaced = True
         if self._connection is None:
             replaced = await self._open_kept()
@@ -200,9 +205,11 @@ class BrowserSession:
             self.takeover()
         locked = False
         with contextlib.suppress(TimeoutError):
-            locked = await asyncio.wait_for(self.lock.acquire(), LOCK_S)
+            async with asyncio.timeout(LOCK_S):
+                locked = await self.lock.acquire()
         with contextlib.suppress(Exception):  # what the pages have done since the last action
-            await asyncio.wait_for(self.remember(new_addresses=not typing), REMEMBER_S)
+            async with asyncio.timeout(REMEMBER_S):
+                await self.remember(new_addresses=not typing)
         await self._close_all()
         if locked:
             self.lock.release()
@@ -248,14 +255,6 @@ class BrowserSession:
             return False
         await self._restore("The browser was opened again")
         return bool(self._state.tabs)
-
-    async def _reopen_with_new_settings(self) -> None:
-        """Open another browser; logins never leave a profile, and none are put into one."""
-        what, how = "settings", ""
-        if self._used_profile != self.session.settings.browser.profile:
-            what, how = "profile", " with other logins"
-            self._state = replace(self._state, cookies=(), local_storage={})
-        await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
 
     async def _reopen(self, why: str) -> None:
         await self._close_all()
@@ -373,4 +372,5 @@ class BrowserSession:
 
 async def _close_page(page: Page) -> None:
     with contextlib.suppress(Error, TimeoutError):  # a crashed page may not report that it closed
-        await asyncio.wait_for(page.close(), CLOSE_PAGE_S)
+        async with asyncio.timeout(CLOSE_PAGE_S):
+            await page.close()

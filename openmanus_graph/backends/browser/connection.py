@@ -127,7 +127,8 @@ class Connection:
 
     async def is_responsive(self) -> bool:
         try:
-            await asyncio.wait_for(self.context.cookies("http://localhost/"), ALIVE_S)
+            async with asyncio.timeout(ALIVE_S):
+                await self.context.cookies("http://localhost/")
         except (Error, TimeoutError):
             return False
         return self.alive
@@ -141,7 +142,8 @@ class Connection:
     async def close(self) -> None:
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
-            await asyncio.wait_for(self.context.close(), browsers.CLOSE_S)
+            async with asyncio.timeout(browsers.CLOSE_S):
+                await self.context.close()
         if self.shared is not None:
             browsers.shared_browsers.release(self.shared)
         else:

@@ -86,8 +86,9 @@ class Takeover:
 
     async def begin(self) -> None:
         """Take the browser over. ToolError if it does not open, or an action does not end."""
-        try:  # with the lock held, a tab that opens becomes the current one
-            await asyncio.wait_for(self._browser.lock.acquire(), BUSY_S)
+        try:
+            async with asyncio.timeout(BUSY_S):
+                await self._browser.lock.acquire()  # a tab that opens becomes the current one
         except TimeoutError as error:
             raise TrustedToolError("The agent is using the browser. Try again soon.") from error
         self._browser.takeover = self.on_closed

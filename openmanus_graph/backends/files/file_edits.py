@@ -187,7 +187,15 @@ def undo_edit(workspace: Workspace, path: str) -> str:
             history.drop(edit)
             return f"{name} already is as it was before the last edit."
         if digest(now) != edit.after:
-            raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
+            what = "was deleted" if now is None else "was changed by something else"
+            if edit.before is None:
+                rest = "after it was created; it was left as it is. Use bash to remove it."
+                raise ToolError(f"{name} {what} {rest}")
+            kept = workspace.keep(edit.before, Path(name).suffix)
+            raise ToolError(
+                f"{name} {what} after the last edit; it was left as it is. The version before that "
+                f"edit is in {kept}; copy from there what you need."
+            )
         require_writable(place.folder, place.name, path)
         if edit.before is None:
             os.unlink(place.name, dir_fd=place.folder)
@@ -197,17 +205,6 @@ def undo_edit(workspace: Workspace, path: str) -> str:
     if edit.before is None:
         return f"Undone: {name}, which that edit had created, is removed again."
     return f"Undone: {name} is as it was before the last edit ({size_text(len(edit.before))})."
-
-
-def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: bool) -> str:
-    what = "was deleted" if gone else "was changed by something else"
-    if edit.before is None:
-        return f"{name} {what} after it was created; it was left as it is. Use bash to remove it."
-    kept = workspace.keep(edit.before, Path(name).suffix)
-    return (
-        f"{name} {what} after the last edit; it was left as it is. The version before that edit "
-        f"is in {kept}; copy from there what you need."
-    )
 
 
 def replace_once(content: str, old: str, new: str) -> Edit:
