@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 
-from openmanus_graph.backends.browser.browsers import browser_loop, browsers
+from openmanus_graph.backends.browser.browsers import browser_loop, shared_browsers
 from openmanus_graph.backends.persistence import database
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.config.resolve import database_url
@@ -157,9 +157,9 @@ def _browsing_with(path: str) -> Generator[None]:
     """Find the browser on this PATH; ours of before and of meanwhile are closed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", path)
-        browser_loop.call(browsers().close, BACKSTOP_S)
+        browser_loop.call(shared_browsers.close, BACKSTOP_S)
         yield
-        browser_loop.call(browsers().close, BACKSTOP_S)
+        browser_loop.call(shared_browsers.close, BACKSTOP_S)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,8 +21,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.backends.files.file_content import read_picture
-from openmanus_graph.backends.files.file_kinds import media_type_of
+from openmanus_graph.backends.files.file_content import media_type_of, read_picture
 from openmanus_graph.backends.models.spec import wire_provider
 from openmanus_graph.conversation.caches import is_unchanged
 from openmanus_graph.conversation.history import (

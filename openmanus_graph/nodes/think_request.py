@@ -223,7 +223,7 @@ def live_state(session: Session, state: ManusState) -> LiveState | None:
     for last in range(1, RECENT_MESSAGES + 1):
         if recently_called(messages, BROWSER, last) and BROWSER_HANDLE in open_handles:
             # Only here: a run that needs no browser loads nothing of it.
-            from openmanus_graph.backends.browser.observation import state_for_request
+            from openmanus_graph.backends.browser.pages import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
             return LiveState("The browser shows now:", _recorded_state(session, read))

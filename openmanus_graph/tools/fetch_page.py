@@ -59,8 +59,8 @@ async def crawl4ai(  # the model is not shown `runtime`
     word_count_threshold: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 10,
 ) -> Observation:
     """Read up to 20 web pages at once, scripts run."""
-    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
-    from openmanus_graph.backends.browser.crawl import crawl_pages
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.reading")  # slow
+    from openmanus_graph.backends.browser.reading import crawl_pages
 
     session = call_runtime(runtime).session
     return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)

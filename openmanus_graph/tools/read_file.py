@@ -12,13 +12,16 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
 from openmanus_graph.backends.files.documents import left_out, read_document
-from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
+from openmanus_graph.backends.files.file_content import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import (
+    MAX_LINE_CHARS,
     Encoding,
+    Lines,
     detect_encoding,
+    parse_lines,
     printable,
+    take,
     whole_characters,
 )
 from openmanus_graph.errors import ToolError

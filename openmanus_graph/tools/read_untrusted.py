@@ -99,7 +99,7 @@ async def _text_of(session: Session, source: str) -> str:
 
 
 def _fitted(text: str, question: str) -> str:
-    from openmanus_graph.backends.web.markdown import choose_parts
+    from openmanus_graph.backends.web.page_text import choose_parts
 
     return "\n\n".join(choose_parts(text, question)[0])
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
-from openmanus_graph.backends.files.file_content import read_picture
+from openmanus_graph.backends.files.file_content import image_type, read_picture
 from openmanus_graph.backends.files.file_edits import (
     create_file,
     decode_text,
@@ -18,7 +18,6 @@ from openmanus_graph.backends.files.file_edits import (
     require_text_size,
     undo_edit,
 )
-from openmanus_graph.backends.files.file_kinds import image_type
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import Encoding, checked_range, numbered, split_lines
 from openmanus_graph.errors import ToolError

@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import SecretStr
 
 from openmanus_graph import ConfigError, Context, build_manus_graph
-from openmanus_graph.backends.files.file_kinds import media_suffix
+from openmanus_graph.backends.files.file_content import media_suffix
 from openmanus_graph.backends.models.build import close_models, prepare_model
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.interfaces.service.options import InputOptions

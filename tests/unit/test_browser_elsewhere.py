@@ -33,7 +33,7 @@ ELSEWHERE = "127.0.0.2"
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
     yield
-    browser_loop.call(shared.browsers().close, BACKSTOP_S)
+    browser_loop.call(shared.shared_browsers.close, BACKSTOP_S)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from langchain_core.messages.ai import UsageMetadata
 
 from openmanus_graph import build_manus_graph
-from openmanus_graph.backends.browser.extraction import check_quotes
-from openmanus_graph.backends.web.markdown import MAX_PARTS, PART_CHARS, choose_parts
+from openmanus_graph.backends.browser.reading import check_quotes
+from openmanus_graph.backends.web.page_text import MAX_PARTS, PART_CHARS, choose_parts
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings
 from openmanus_graph.tools.browser_use import browser_use

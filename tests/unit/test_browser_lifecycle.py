@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.browser import browsers as shared
 from openmanus_graph.backends.browser.browsers import browser_loop, find_browser
-from openmanus_graph.backends.browser.crawl import render_page
 from openmanus_graph.backends.browser.page import frames
+from openmanus_graph.backends.browser.reading import render_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import BrowserSettings, ProxySettings
 from tests.support.awkward_site import awkward_site
@@ -52,11 +52,11 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
 @pytest.fixture(autouse=True)
 def _own_browser() -> Iterator[None]:
     """Let each test begin and end without a browser, but for those that page tests have open."""
-    browser_loop.call(shared.browsers().close, BACKSTOP_S)
+    browser_loop.call(shared.shared_browsers.close, BACKSTOP_S)
     OTHERS.clear()
     OTHERS.update(chromiums(), drivers())
     yield
-    browser_loop.call(shared.browsers().close, BACKSTOP_S)
+    browser_loop.call(shared.shared_browsers.close, BACKSTOP_S)
 
 
 def chromiums() -> list[psutil.Process]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from openmanus_graph.backends.browser.crawl import serialize
 from openmanus_graph.backends.browser.page.fields import input_text
+from openmanus_graph.backends.browser.reading import serialize
 from openmanus_graph.errors import ToolError
 from tests.support.tabs import Tab, Text
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from openmanus_graph.backends.browser.crawl import serialize
-from openmanus_graph.backends.browser.observation import marked_screenshot
 from openmanus_graph.backends.browser.page.fields import input_text
 from openmanus_graph.backends.browser.page.pointer import click, hover
 from openmanus_graph.backends.browser.page.text import full_text, tokens
+from openmanus_graph.backends.browser.pages import marked_screenshot
+from openmanus_graph.backends.browser.reading import serialize
 from tests.support.tabs import Tab, Text
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.observation import state_for_request
+from openmanus_graph.backends.browser.pages import state_for_request
 from openmanus_graph.backends.browser.secrets import Secrets
 from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import all_layers, section

@@ -9,7 +9,7 @@ import pytest
 
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.kept_state import state_file
-from openmanus_graph.backends.browser.observation import state_for_request
+from openmanus_graph.backends.browser.pages import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.server import takeover

@@ -18,7 +18,7 @@ from openmanus_graph.backends.browser.action_specs import ACTION_SPECS
 from openmanus_graph.backends.browser.actions import ACTION_HANDLERS
 from openmanus_graph.backends.browser.browser_session import MAX_TABS
 from openmanus_graph.backends.browser.browsers import browser_loop
-from openmanus_graph.backends.browser.observation import state_for_request
+from openmanus_graph.backends.browser.pages import state_for_request
 from openmanus_graph.conversation.history import recently_called
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.mcp_server.client import asks_for_screenshot, with_screenshot
@@ -218,7 +218,7 @@ async def test_endless_redirect_ends(used: Browsing, awkward: str) -> None:
 async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.observation.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.pages.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/unfinished")
     assert "First part" in seen
     assert "still loading" in seen
@@ -227,7 +227,7 @@ async def test_page_that_never_finishes_is_shown_as_far_as_it_is(
 async def test_page_that_is_too_large_is_not_loaded_to_its_end(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.observation.SETTLE_S", 1.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.pages.SETTLE_S", 1.0)
     seen = await use("go_to_url", url=f"{awkward}/vast")
     assert "First part" in seen
     assert "too large (60.0 MB): its loading was stopped" in seen
@@ -238,7 +238,7 @@ async def test_silent_server_is_given_up(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("openmanus_graph.backends.browser.navigation.RESPONSE_S", 0.5)
+        hurried.setattr("openmanus_graph.backends.browser.pages.RESPONSE_S", 0.5)
         seen = await use.observe("go_to_url", url=f"{awkward}/silent")
     assert seen.failed
     assert "did not answer within" in seen.text
@@ -289,7 +289,7 @@ async def test_unanswered_dialog_does_not_hang_for_ever(
     await use("go_to_url", url=f"{awkward}/dialogs")
     await use.click("Confirm")
     seen = await use("get_state")
-    seen = await use.until("Nobody answered", seen)
+    seen = await use.until("was not answered", seen)
     assert "confirmed false" in await use("get_state")
 
 
@@ -372,7 +372,7 @@ async def test_downloads_folder_that_is_a_link_outside_is_refused(
 async def test_waiting_ends_with_the_download_it_is_for(
     use: Browsing, awkward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.browser.files.WAIT_S", 0.0)
+    monkeypatch.setattr("openmanus_graph.backends.browser.tab.DOWNLOAD_WAIT_S", 0.0)
     await use("go_to_url", url=f"{awkward}/files")
     assert "Still downloading slow.bin" in await use.click("Slow")
     seen = await use("wait", seconds=60)

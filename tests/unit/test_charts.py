@@ -13,7 +13,6 @@ import pytest
 import vl_convert
 
 from openmanus_graph import ToolError
-from openmanus_graph.backends.charts.insights import find_insights
 from openmanus_graph.backends.charts.report import chart_page, plotted_columns, redraw, render
 from openmanus_graph.backends.charts.specs import (
     ChartEntry,
@@ -22,7 +21,7 @@ from openmanus_graph.backends.charts.specs import (
     make_spec,
     with_data,
 )
-from openmanus_graph.backends.charts.tables import MAX_ROWS, read_table
+from openmanus_graph.backends.charts.tables import MAX_ROWS, find_insights, read_table
 from tests.support.charts import ink, spec_in
 
 pytestmark = pytest.mark.slow
@@ -38,11 +37,11 @@ def read(content: str | bytes, name: str = "t.csv") -> tuple[pd.DataFrame, list[
         ("t.csv", "", "is empty"),
         ("t.csv", " \n\n", "is empty"),
         ("t.csv", "a,b\n", "no rows"),
-        ("t.csv", b"\x00\x01" * 500, "not text"),
-        ("t.csv", 'a,b\n"open,1\n', "not a table"),
-        ("t.csv", b"a,b\nx\0y,1\n", "not text"),
+        ("t.csv", b"\x00\x01" * 500, "is not text"),
+        ("t.csv", 'a,b\n"open,1\n', "is not a table"),
+        ("t.csv", b"a,b\nx\0y,1\n", "is not text"),
         ("t.json", "", "is empty"),
-        ("t.json", "{", "not a table"),
+        ("t.json", "{", "is not a table"),
         ("t.json", "5", "single value"),
         ("t.json", "[]", "no rows"),
         ("t.json", "[" * 50_000, "nested too deeply"),

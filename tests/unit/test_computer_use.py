@@ -13,8 +13,14 @@ import psutil
 import pytest
 
 from openmanus_graph.backends.desktop import desktop
-from openmanus_graph.backends.desktop.desktop import HEIGHT, WIDTH, why_no_desktop
-from openmanus_graph.backends.desktop.keyboard import MOST_CHARS, keys_of, pieces_of
+from openmanus_graph.backends.desktop.actions import keys_of
+from openmanus_graph.backends.desktop.desktop import (
+    HEIGHT,
+    MOST_TYPED_CHARS,
+    WIDTH,
+    pieces_of,
+    why_no_desktop,
+)
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.errors import ToolError
@@ -112,7 +118,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("typing", {"text": ""}, "needs text"),
     ("typing", {"text": "bell\a"}, "no key types U+0007"),
     ("typing", {"text": "half \ud83d"}, "no key types U+D83D"),
-    ("typing", {"text": "x" * (MOST_CHARS + 1)}, "write a file"),
+    ("typing", {"text": "x" * (MOST_TYPED_CHARS + 1)}, "write a file"),
     ("open", {"command": " "}, "needs command"),
     ("open", {"command": "nosuchprogram --help"}, "exit code 127"),
     ("open", {"command": "echo 'unfinished"}, "unexpected EOF"),
@@ -267,9 +273,9 @@ def test_keys_have_the_names_that_people_write(written: str, keys: list[str]) ->
 def test_a_piece_of_text_has_no_more_new_letters_than_spare_keys() -> None:
     text = "".join(chr(0x4E00 + number) for number in range(300))
     pieces = list(pieces_of(f"{text}\r\n{text[:5]}"))
-    assert "".join(piece.text for piece in pieces) == f"{text}\r{text[:5]}"
-    assert [piece.keys.count("\n") for piece in pieces] == [115, 115, 75]
-    assert [piece.keys for piece in pieces_of("plain")] == [""]
+    assert "".join(piece for piece, _ in pieces) == f"{text}\r{text[:5]}"
+    assert [keys.count("\n") for _, keys in pieces] == [115, 115, 75]
+    assert [keys for _, keys in pieces_of("plain")] == [""]
 
 
 def test_a_sandbox_that_cannot_hold_a_desktop_and_missing_programs_are_named(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.backends.browser.extraction import check_quotes
+from openmanus_graph.backends.browser.reading import check_quotes
 from openmanus_graph.backends.files.text_file import detect_encoding
 from openmanus_graph.backends.web.page_text import convert
 from openmanus_graph.planning.executor_run import WrittenFiles

@@ -22,13 +22,13 @@ TEMPORARY = "temporary files of our own, outside of the workspace"
 ALLOWED = {
     "backends/browser/actions.py:_save_pdf": TEMPORARY,
     "backends/browser/browsers.py": SYSTEM,
-    "backends/browser/files.py": TEMPORARY,
     "backends/browser/kept_state.py": PRIVATE,
     "backends/browser/page/frames.py:script": OURS,
+    "backends/browser/tab.py": TEMPORARY,
     "backends/charts/report.py:_template": OURS,
     "backends/charts/report.py:inherit_own_pages": PRIVATE,
     "backends/charts/report.py:is_own_page": PRIVATE,
-    "backends/files/file_kinds.py:_office_kind": "an opened file, read through a limit",
+    "backends/files/file_content.py:_office_kind": "an opened file, read through a limit",
     "backends/mcp/oauth.py:_is_lock": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:forget": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:read": "logins in the person's configuration folder",
@@ -156,7 +156,7 @@ OPENED = {
 }  # fmt: skip
 """What opened folders and files are called."""
 NO_PATHS = {
-    "ast", "desktop", "notes", "entry", "self._guard", "route.guard", "self._file_system",
+    "ast", "desktop", "notes", "entry", "self._guard", "guard", "self._file_system",
 
 }  # fmt: skip
 """What has methods of these names and is not a path."""

@@ -17,7 +17,7 @@ from pptx import Presentation
 from pptx.util import Inches
 
 from openmanus_graph.backends.files import child, documents
-from openmanus_graph.backends.files.excerpt import Lines, parse_lines, parse_pages
+from openmanus_graph.backends.files.text_file import Lines, parse_lines, parse_pages
 from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing.replays import tool_runtime, tool_session

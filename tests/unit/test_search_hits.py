@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.backends.search.metasearch import region
+from openmanus_graph.backends.search.engines import region
 from openmanus_graph.backends.search.search_engine import (
     MAX_PAGES,
     EngineError,
@@ -13,8 +13,13 @@ from openmanus_graph.backends.search.search_engine import (
     paged,
     plain,
 )
-from openmanus_graph.backends.search.searching import CollectedHits
-from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, parse_search_locale
+from openmanus_graph.backends.search.searching import SearchRun
+from openmanus_graph.state.search_engines import (
+    COUNTRY_NAMES,
+    SearchLocale,
+    SearchSettings,
+    parse_search_locale,
+)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ async def test_a_later_page_that_fails_does_not_cost_the_first() -> None:
 
 
 def test_results_are_merged_without_duplicates_up_to_what_is_wanted() -> None:
-    found = CollectedHits(3)
+    found = SearchRun(SearchQuery("cats", 3), SearchSettings(), {})
     found.add("one", [*hits(1), Hit("again", "http://www.a.example/1/?utm_source=x")], ())
     found.add("two", hits(1, 2, 3, 4), ("lang",))
     assert [(hit.title, hit.engine) for hit in found.hits] == [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ddgs.engines import ENGINES
 
-from openmanus_graph.backends.search import metasearch
-from openmanus_graph.backends.search.metasearch import Metasearch
+from openmanus_graph.backends.search import engines
+from openmanus_graph.backends.search.engines import metasearch
 from openmanus_graph.backends.search.search_engine import EngineError, SearchQuery
 from openmanus_graph.backends.search.searching import choose_engines, search_for
 from openmanus_graph.errors import ToolError
@@ -33,7 +33,7 @@ async def test_ddgs_returns_what_a_page_lists(local: SearchServer, backend: str)
         Found("No address", "javascript:void(0)"),
         Found("Second", "https://a.example/2", "More."),
     ]
-    hits = await Metasearch(backend).search(SearchQuery("cats", 5))
+    hits = await metasearch(backend).search(SearchQuery("cats", 5))
     assert sorted((hit.title, hit.url) for hit in hits) == [
         ("Second", "https://a.example/2"),
         ("Tom & Jerry", "https://a.example/1"),
@@ -42,19 +42,19 @@ async def test_ddgs_returns_what_a_page_lists(local: SearchServer, backend: str)
 
 async def test_ddgs_is_given_language_and_country(local: SearchServer) -> None:
     locale = parse_search_locale("ja", "jp")
-    await Metasearch("duckduckgo").search(SearchQuery("cats", 5, locale))
+    await metasearch("duckduckgo").search(SearchQuery("cats", 5, locale))
     assert local.asked("duckduckgo")[0].form["l"] == "jp-jp"
 
 
 async def test_ddgs_reads_further_pages(local: SearchServer) -> None:
     local.results["mojeek"] = found(10)
-    hits = await Metasearch("mojeek").search(SearchQuery("cats", 15))
+    hits = await metasearch("mojeek").search(SearchQuery("cats", 15))
     assert len(hits) == 10
     assert [request.params.get("s") for request in local.asked("mojeek")] == [None, "11"]
 
 
 async def test_ddgs_that_finds_nothing_returns_nothing(local: SearchServer) -> None:
-    assert await Metasearch("mojeek").search(SearchQuery("cats")) == []
+    assert await metasearch("mojeek").search(SearchQuery("cats")) == []
 
 
 @pytest.mark.parametrize("status", [202, 403, 429, 500])
@@ -63,28 +63,28 @@ async def test_a_refusal_is_distinguished_from_nothing_found(
 ) -> None:
     local.script["mojeek"] = [Behaviour("html", status=status)]
     with pytest.raises(EngineError, match=f"HTTP {status}") as caught:
-        await Metasearch("mojeek").search(SearchQuery("cats"))
+        await metasearch("mojeek").search(SearchQuery("cats"))
     assert caught.value.passing
 
 
 async def test_a_silent_server_is_given_up(
     local: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metasearch, "REQUEST_TIMEOUT_S", 1)
+    monkeypatch.setattr(engines, "REQUEST_TIMEOUT_S", 1)
     local.script["mojeek"] = [Behaviour("silent")]
     with pytest.raises(EngineError, match="in time"):
-        await Metasearch("mojeek").search(SearchQuery("cats"))
+        await metasearch("mojeek").search(SearchQuery("cats"))
 
 
 async def test_a_dead_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ENGINES["text"]["mojeek"], "search_url", "http://127.0.0.1:9/")
     with pytest.raises(EngineError, match="cannot be reached"):
-        await Metasearch("mojeek").search(SearchQuery("cats"))
+        await metasearch("mojeek").search(SearchQuery("cats"))
 
 
 async def test_ddgs_does_not_block_the_event_loop(local: SearchServer) -> None:
     local.script["mojeek"] = [Behaviour("silent")]
-    task = asyncio.create_task(Metasearch("mojeek").search(SearchQuery("cats")))
+    task = asyncio.create_task(metasearch("mojeek").search(SearchQuery("cats")))
     async with asyncio.timeout(BACKSTOP_S):
         while not local.asked("mojeek"):  # noqa: ASYNC110  # the server is another thread
             await asyncio.sleep(POLL_S)

@@ -94,7 +94,7 @@ async def test_every_parameter_reaches_the_engine(
     )
     assert "12. " in text
     assert "13. " not in text
-    assert "tavily cannot be told lang." in text
+    assert "tavily does not support lang." in text
 
 
 async def test_nothing_found_gives_advice(session: Session) -> None:
@@ -144,7 +144,7 @@ async def test_a_page_that_fails_does_not_fail_the_search(
 async def test_a_hanging_page_is_left_out(
     search_server: SearchServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openmanus_graph.backends.search.reporting.PAGE_TIMEOUT_S", 3)
+    monkeypatch.setattr("openmanus_graph.backends.search.searching.PAGE_TIMEOUT_S", 3)
     search_server.results["tavily"] = [
         *site(search_server, ("/good", b"All is well here today."), kind="text/plain"),
         Found("hangs", f"{search_server.url}/hangs"),

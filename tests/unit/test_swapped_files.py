@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from langchain_core.tools import StructuredTool
 
-from openmanus_graph.backends.browser.files import keep_file
+from openmanus_graph.backends.browser.tab import keep_file
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.sandbox.backend import ControlFiles
 from openmanus_graph.backends.sandbox.read_only import _copy  # pyright: ignore[reportPrivateUsage]  # what runs without a sandbox gets

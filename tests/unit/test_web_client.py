@@ -16,8 +16,7 @@ import trustme
 
 from openmanus_graph import ToolError
 from openmanus_graph.backends.files.text_file import decode_page
-from openmanus_graph.backends.web.client import Robots, fetch
-from openmanus_graph.backends.web.exchange import Page
+from openmanus_graph.backends.web.client import Page, Robots, fetch
 from openmanus_graph.backends.web.guard import Guard, Resolver
 from tests.support.pages import BOMB_BYTES, PageServer
 

@@ -7,8 +7,7 @@ import pytest
 from openmanus_graph import ToolError
 from openmanus_graph.backends.files import child
 from openmanus_graph.backends.web import page_text as page_text_module
-from openmanus_graph.backends.web.markdown import chunks, page_text
-from openmanus_graph.backends.web.page_text import convert
+from openmanus_graph.backends.web.page_text import chunks, convert, page_text
 
 URL = "https://site.example/docs/page.html"
 
@@ -194,7 +193,7 @@ async def test_a_page_of_more_than_five_megabytes_is_cut_and_says_so() -> None:
     text = "<p>" + "word " * 1_100_000 + "</p><p>the end</p>"
     page = await page_text(text, URL)
     assert page.read == 5 * 1024 * 1024
-    assert page.markdown.startswith("[The page goes on; only its first 5.2 MB were read.]")
+    assert page.markdown.startswith("[The page is longer; only its first 5.2 MB were read.]")
     assert "the end" not in page.markdown
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from openmanus_graph.errors import TrustedToolError
 
-HANDLE = "browser"
-"""The key of the browser session among the session's handles."""
+HANDLE = "browser"  # the key of the browser session among the session's handles
 _KEY_NAMES = {
     "ctrl": "Control", "control": "Control", "cmd": "Meta", "command": "Meta", "meta": "Meta",
     "alt": "Alt", "option": "Alt", "shift": "Shift", "esc": "Escape", "escape": "Escape",
@@ -52,27 +51,21 @@ class ActionArguments:
 
     @property
     def indices(self) -> dict[str, int]:
-        """The indices of elements that are given, by the names of their arguments."""
         given = {"index": self.index, "target_index": self.target_index}
         return {name: index for name, index in given.items() if index is not None}
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    required: tuple[str, ...] = ()
-    """The arguments that it cannot do without."""
+    required: tuple[str, ...] = ()  # the arguments that it cannot do without
     has_effects: bool = False
     """Whether it may change something in the world, so that it must not be repeated unasked."""
-    enters: str = ""
-    """The argument whose text the page is given."""
-    switches: bool = False
-    """Whether it may show another page, which the call does not name."""
+    enters: str = ""  # the argument whose text the page is given
+    switches: bool = False  # whether it may show another page, which the call does not name
     shows_whole_page: bool = False
     """Whether the whole page is shown afterwards, not only what changed."""
-    allowed_in_dialog: bool = False
-    """Whether it makes sense while a dialog blocks the page."""
-    takes_snapshot: bool = True
-    """Whether a snapshot of the page is taken afterwards."""
+    allowed_in_dialog: bool = False  # whether it makes sense while a dialog blocks the page
+    takes_snapshot: bool = True  # whether a snapshot of the page is taken afterwards
 
 
 ACTION_SPECS: Mapping[str, ActionSpec] = {

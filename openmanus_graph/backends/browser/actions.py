@@ -9,22 +9,15 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
+from openmanus_graph.backends.browser import recorded_steps
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
-from openmanus_graph.backends.browser.extraction import extract_content
-from openmanus_graph.backends.browser.files import copy_files, file_name, keep_file
-from openmanus_graph.backends.browser.navigation import go_to, move_in_history
-from openmanus_graph.backends.browser.observation import observe, tab_urls
 from openmanus_graph.backends.browser.page import dropdown, fields, pointer
 from openmanus_graph.backends.browser.page.text import ActionReport
-from openmanus_graph.backends.browser.recorded_steps import (
-    check_result,
-    fit_step,
-    record_result,
-    record_step,
-)
-from openmanus_graph.backends.browser.tab import BLANK
+from openmanus_graph.backends.browser.pages import go_to, move_in_history, observe, tab_urls
+from openmanus_graph.backends.browser.reading import extract_content
+from openmanus_graph.backends.browser.tab import BLANK, copy_files, file_name, keep_file
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
@@ -36,8 +29,7 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
-_OPENED = "opened"
-"""What a search led to, in its `repeatable`."""
+_OPENED = "opened"  # what a search led to, in its `repeatable`
 
 ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[ActionReport | str]]
 """Returns what was done; a sentence alone if that names nothing of a page."""
@@ -175,8 +167,7 @@ ACTION_HANDLERS: dict[str, ActionHandler] = {
     "upload_file": _upload_file,
     "handle_dialog": _handle_dialog,
     "save_pdf": _save_pdf,
-}
-"""Without `web_search` and `extract_content`, which need more than a browser."""
+}  # without `web_search` and `extract_content`, which need more than a browser
 
 
 async def run_action(
@@ -187,17 +178,10 @@ async def run_action(
     repeats: Mapping[str, Any] | None = None,
     openings: UnaskedOpenings | None = None,
 ) -> Observation:
-    """Run an action in the thread's browser session, which opens a browser on first use.
+    """Run an action in the thread's browser session. Neither result nor error holds a secret.
 
-    No secret is in what is returned, nor in the ToolError that says why it was not done.
-
-    Args:
-        session: The thread's.
-        action: Its name.
-        args: Its arguments.
-        ask: Asks the run's model.
-        repeats: The `repeatable` of the recorded action that this one repeats.
-        openings: Decides which pages it may open unasked; None allows any.
+    `repeats` is the `repeatable` of the recorded action that this one repeats; `openings` decides
+    which pages it may open unasked, and allows any if it is None.
     """
     browser = await asyncio.to_thread(session.handle, HANDLE, lambda: BrowserSession(session))
     if browser.takeover is not None:
@@ -264,7 +248,6 @@ class _Call:
     repeats: Mapping[str, Any] | None = None
 
     async def run(self) -> Observation:
-        """Run the action and observe the page; ToolError if it was not done."""
         browser, action = self.browser, self.action
         async with browser.lock:
             acted_on, urls = browser.current if browser.tabs else None, tab_urls(browser)
@@ -300,8 +283,8 @@ class _Call:
         if open_dialog and not spec.allowed_in_dialog:
             raise ToolError(f"Nothing was done. {open_dialog}")
         if self.repeats is not None:
-            args = await fit_step(browser, args, self.repeats)
-        recorded = await record_step(browser, args)
+            args = await recorded_steps.fit_step(browser, args, self.repeats)
+        recorded = await recorded_steps.record_step(browser, args)
         done = await browser.dialogs.until(ACTION_HANDLERS[self.action](browser, args)) or ""
         report = ActionReport(done) if isinstance(done, str) else done
         if spec.takes_snapshot:
@@ -309,11 +292,10 @@ class _Call:
         else:
             text = "\n".join([report.text, *browser.notices.take()])
         if self.repeats is not None:
-            check_result(browser, self.repeats)
-        return Observation(text, repeatable={**recorded, **record_result(browser)})
+            recorded_steps.check_result(browser, self.repeats)
+        return Observation(text, repeatable={**recorded, **recorded_steps.record_result(browser)})
 
     async def _observe_replacement(self, done: str) -> Observation:
-        """Observe the new page after the browser or a page was replaced."""
         report = ActionReport(f"{self.action} {done}")
         seen = await observe(self.browser, report, {}, whole_page=True)
         return Observation(seen, failed=True)

@@ -1,4 +1,4 @@
-"""The browser session of one thread: its tabs, in a browser context of its own.
+"""The browser session of one thread: its tabs, in a separate browser context.
 
 It is a handle of the thread's session. All but `close` runs on the browser's event loop.
 """
@@ -15,22 +15,20 @@ from urllib.parse import urljoin
 
 from playwright.async_api import Download, Error, Page
 
+from openmanus_graph.backends.browser import kept_state
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.backends.browser.connection import Connection, open_connection
-from openmanus_graph.backends.browser.files import Downloads
-from openmanus_graph.backends.browser.kept_state import (
-    MAX_STORED_CHARS,
-    STORAGE_LOST,
-    UNREADABLE,
-    BrowserState,
-    load_state,
-    newest_stored,
-    save_state,
-    state_file,
-)
+from openmanus_graph.backends.browser.kept_state import BrowserState
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
-from openmanus_graph.backends.browser.tab import BLANK, Dialogs, PendingNotices, PendingTabs, Tab
+from openmanus_graph.backends.browser.tab import (
+    BLANK,
+    Dialogs,
+    Downloads,
+    PendingNotices,
+    PendingTabs,
+    Tab,
+)
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.runtime.session import Session
@@ -40,8 +38,7 @@ CLOSE_PAGE_S = 5.0
 CLOSE_S = 15.0
 REMEMBER_S = 2.0
 REOPEN_S = 15.0
-LOCK_S = 3.0
-"""How long closing waits for an action that is being cancelled."""
+LOCK_S = 3.0  # how long closing waits for an action that is being cancelled
 
 
 class BrowserSession:
@@ -49,8 +46,7 @@ class BrowserSession:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.lock = asyncio.Lock()
-        """Held during an action or a snapshot."""
+        self.lock = asyncio.Lock()  # held during an action or a snapshot
         self.takeover: Callable[[], None] | None = None
         """Ends the takeover by a person, who has the lock; None while the agent has the browser."""
         self.hidden_texts = set[str]()
@@ -61,15 +57,13 @@ class BrowserSession:
         self.dialogs = Dialogs(self.notices.add, self.background)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
         self.pending_tabs = PendingTabs()
-        self.observed_place = ""
-        """Where the browser was at the newest observation."""
+        self.observed_place = ""  # where the browser was at the newest observation
         self._connection: Connection | None = None
         self._used_settings: tuple[object, ...] = ()
         self._used_profile: str | None = None
         self._current = 0
         self._last_id = 0
-        self._state = BrowserState()
-        """At the last snapshot, to open the browser with it again."""
+        self._state = BrowserState()  # at the last snapshot, to open the browser with it again
         self._kept: BrowserState | None = None
         """The state in the thread's file; None if nothing is kept."""
         self._scratch: Path | None = None
@@ -82,35 +76,37 @@ class BrowserSession:
 
     @property
     def current(self) -> Tab:
-        """The tab that actions go to. ToolError when nothing is open."""
         if not self.tabs:
             raise TrustedToolError("The browser shows no page yet. Open one with go_to_url.")
         return self.tabs[self._current]
 
     @property
     def view(self) -> PageView:
-        """The current tab's page. ToolError when nothing is open."""
         return self.current.view
 
     @property
     def connection(self) -> Connection:
-        """The connection to the browser. ToolError when it is not open."""
         if self._connection is None:
             raise TrustedToolError("The browser is not open. Open a page with go_to_url.")
         return self._connection
 
     async def ensure(self) -> bool:
-        """Open the browser if it is not open, or reopen it after a crash. ToolError if it cannot.
+        """Open the browser if it is not open, or reopen it after a crash.
 
-        Returns:
-            Whether a page that the model knows was replaced by a new one.
+        Return True if a page that the model knows was replaced by a new one. ToolError if it cannot
+        be opened.
         """
         replaced = False
         if self._connection is not None and not await self._connection.is_responsive():
             await self._reopen("The browser had ended and was opened again")
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
-            await self._reopen_with_new_settings()
+            what, how = "settings", ""
+            if self._used_profile != self.session.settings.browser.profile:
+                # Logins never leave a profile, and none are put into one.
+                what, how = "profile", " with other logins"
+                self._state = replace(self._state, cookies=(), local_storage={})
+            await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
             replaced = True
         if self._connection is None:
             replaced = await self._open_kept()
@@ -130,7 +126,6 @@ class BrowserSession:
         return tab
 
     def switch(self, tab_id: int) -> Tab:
-        """Make another tab the current one. ToolError when there is none of that id."""
         if tab_id not in self.tabs:
             known = ", ".join(map(str, self.tabs))
             raise TrustedToolError(f"There is no tab {tab_id}. Available: {known or 'none'}.")
@@ -141,9 +136,6 @@ class BrowserSession:
         """Record tabs, cookies and local storage, to open the browser with them again.
 
         It is called after each snapshot, because a process may be killed. It takes milliseconds.
-
-        Args:
-            new_addresses: Whether the tabs' addresses are read again.
         """
         for tab in self.tabs.values() if new_addresses else ():
             if tab.current_url.startswith(("http://", "https://")):
@@ -163,16 +155,18 @@ class BrowserSession:
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
             known = dict(self._state.local_storage)
-            found = await self.current.view.local_storage(MAX_STORED_CHARS)
+            found = await self.current.view.local_storage(kept_state.MAX_STORED_CHARS)
             if found is not None:
                 origin, stored = found
                 known.pop(origin, None)
                 known |= {origin: stored} if stored else {}
-            state = replace(state, local_storage=newest_stored(known))
+            state = replace(state, local_storage=kept_state.newest_stored(known))
         self._state = state
-        file = state_file(self.session)
+        file = kept_state.state_file(self.session)
         if file is not None and state != self._kept:
-            saved = await asyncio.to_thread(save_state, self.session.workspace, file, state)
+            saved = await asyncio.to_thread(
+                kept_state.save_state, self.session.workspace, file, state
+            )
             self._kept = state if saved else None
 
     async def recover(self) -> bool:
@@ -201,7 +195,6 @@ class BrowserSession:
         return self.secrets.redacted(f"browser tabs: {', '.join(urls)}") if urls else ""
 
     def close(self) -> None:
-        """Close the context and the proxy, and release the browser."""
         with contextlib.suppress(Exception):  # never raises: the browser may be dead already
             browser_loop.call(self._close_after_action, CLOSE_S)
 
@@ -251,25 +244,17 @@ class BrowserSession:
 
     async def _open_kept(self) -> bool:
         """Open the browser with what an earlier process kept; return whether it had tabs."""
-        file = state_file(self.session)
+        file = kept_state.state_file(self.session)
         if file is not None:
-            self._kept = await asyncio.to_thread(load_state, file)
+            self._kept = await asyncio.to_thread(kept_state.load_state, file)
             self._state = self._kept or BrowserState()
             if self._kept is None:
-                self.notices.add(UNREADABLE)
+                self.notices.add(kept_state.UNREADABLE)
         await self._open()
         if self._state == BrowserState():
             return False
         await self._restore("The browser was opened again")
         return bool(self._state.tabs)
-
-    async def _reopen_with_new_settings(self) -> None:
-        """Open another browser; logins never leave a profile, and none are put into one."""
-        what, how = "settings", ""
-        if self._used_profile != self.session.settings.browser.profile:
-            what, how = "profile", " with other logins"
-            self._state = replace(self._state, cookies=(), local_storage={})
-        await self._reopen(f"The browser's {what} changed, and it was opened again{how}")
 
     async def _reopen(self, why: str) -> None:
         await self._close_all()
@@ -291,7 +276,7 @@ class BrowserSession:
             self._current = current.id
             place = f" at {current.current_url}"
         how = f"{why} with its cookies{place}." if restored else f"{why}{place}."
-        lost = STORAGE_LOST if restored is False else ""
+        lost = kept_state.STORAGE_LOST if restored is False else ""
         if state.tabs or lost:
             typed = "What was typed is lost; the old indices are no longer valid."
             self.notices.add(" ".join(filter(None, (how, lost, typed))))
@@ -300,8 +285,11 @@ class BrowserSession:
         """Open an earlier address if the guard allows it; else close the tab and return False."""
         try:
             self.connection.guard.check(url)
-            if await self._goto(tab, url) and not tab.refused:
+            await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
+            if not tab.refused:
                 return True
+            why = "It did not load."
+        except Error:
             why = "It did not load."
         except ToolError as error:
             why = str(error)
@@ -314,8 +302,7 @@ class BrowserSession:
     async def _replace_page(self, tab: Tab) -> None:
         old, old_view = tab.page, tab.view
         page = await self.connection.new_page()
-        duplicate = self._tab_of(page)
-        if duplicate is not None:
+        if duplicate := self._tab_of(page):
             del self.tabs[duplicate.id]
             duplicate.view.close()
         tab.page, tab.view, tab.crashed, tab.last_snapshot = page, PageView(page), False, None
@@ -323,15 +310,9 @@ class BrowserSession:
         self._current = tab.id
         old_view.close()
         await _close_page(old)
-        await self._goto(tab, tab.url)
+        with contextlib.suppress(Error):
+            await tab.page.goto(tab.url, wait_until="commit", timeout=REOPEN_S * 1000)
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
-
-    async def _goto(self, tab: Tab, url: str) -> bool:
-        try:
-            await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
-        except Error:
-            return False
-        return True
 
     def _on_page_opened(self, page: Page) -> None:
         self.pending_tabs.tab_opened()
@@ -361,7 +342,7 @@ class BrowserSession:
         page.on("response", tab.on_response)
         page.on("framenavigated", tab.on_frame_navigated)
         page.on("download", on_download)
-        page.on("crash", tab.on_crash)
+        page.on("crash", lambda _: setattr(tab, "crashed", True))
         page.on("close", lambda _: self._on_page_closed(tab, page))
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
@@ -390,7 +371,6 @@ class BrowserSession:
 
 
 async def _close_page(page: Page) -> None:
-    """Close a page, for a bounded time: one that has crashed may never report that it is closed."""
-    with contextlib.suppress(Error, TimeoutError):
+    with contextlib.suppress(Error, TimeoutError):  # a crashed page may not report that it closed
         async with asyncio.timeout(CLOSE_PAGE_S):
             await page.close()

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 VIEWPORT = {"width": 1280, "height": 900}
 IDLE_S = 2.0
-PAGES_RENDERED_AT_ONCE = 4
-"""Pages of all threads together."""
+PAGES_RENDERED_AT_ONCE = 4  # pages of all threads together
 START_S = 60.0
 CLOSE_S = 10.0
 STORAGE_S = 5.0
@@ -77,10 +76,7 @@ def first_line(error: Exception) -> str:
 
 
 def find_browser(configured: str | None) -> Path:
-    """Return the program: the configured one, Playwright's own, or one of the system. Blocks.
-
-    ToolError if there is none, with what installs one.
-    """
+    """Return the configured program, Playwright's own, or the system's. Blocks."""
     if configured:
         path = Path(configured).expanduser()
         if path.is_file() and os.access(path, os.X_OK):
@@ -164,7 +160,6 @@ class LaunchSettings:
 
 
 async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Browser":
-    """Start or connect to the browser. ToolError says what a person has to do."""
     from playwright.async_api import Error
 
     try:
@@ -210,7 +205,7 @@ async def _start_sandboxed(
     except Error as error:
         if not (options["chromium_sandbox"] and "sandbox" in str(error).lower()):
             raise
-    log.warning("the system allows Chromium no sandbox of its own; it runs without")
+    log.warning("the system does not allow Chromium's own sandbox; it runs without one")
     return await start(**{**options, "chromium_sandbox": False}, **more)
 
 
@@ -249,6 +244,10 @@ class Browsers:
     """Starts, shares and closes browsers and Playwright's driver process."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start with no browsers: in a forked child, those that are open belong to the parent."""
         self.rendering = asyncio.Semaphore(PAGES_RENDERED_AT_ONCE)
         """Limits how many pages are rendered for other tools at once."""
         self._lock = asyncio.Lock()
@@ -262,12 +261,8 @@ class Browsers:
     ) -> tuple["BrowserContext", SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
-        A browser that turns out to be dead is replaced once. ToolError if none can be started.
-
-        Args:
-            launch: Identifies the browser.
-            options: Of the context.
-            fresh: Without the logins that a remote browser already has.
+        A dead browser is replaced once. `fresh` leaves out the logins that a remote browser has.
+        ToolError if none can be started.
         """
         from playwright.async_api import Error
 
@@ -389,23 +384,13 @@ async def _close_quietly(browser: "Browser") -> None:
             await browser.close()
 
 
-_browsers = Browsers()
-
-
-def browsers() -> Browsers:
-    return _browsers
-
-
-def _reset_after_fork() -> None:
-    """Start with no browsers in a forked child: those that are open belong to the parent."""
-    global _browsers  # there is one per process, by its very purpose
-    _browsers = Browsers()
+shared_browsers = Browsers()
 
 
 def _close_all() -> None:
     if browser_loop.started:
         with contextlib.suppress(Exception):  # the process ends in any case
-            browser_loop.call(_browsers.close, CLOSE_S)
+            browser_loop.call(shared_browsers.close, CLOSE_S)
 
 
 def close_browsers() -> None:
@@ -414,6 +399,6 @@ def close_browsers() -> None:
     browser_loop.stop()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=shared_browsers.forget)
 atexit.register(_close_all)
 register_closer(close_browsers)

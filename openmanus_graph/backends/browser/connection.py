@@ -13,24 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
-from playwright.async_api import (
-    BrowserContext,
-    CDPSession,
-    Error,
-    Frame,
-    Page,
-    Request,
-    Route,
-    WebSocketRoute,
-)
+from playwright import async_api
+from playwright.async_api import BrowserContext, CDPSession, Error, Page
 
-from openmanus_graph.backends.browser.browsers import (
-    CLOSE_S,
-    VIEWPORT,
-    LaunchSettings,
-    SharedBrowser,
-    browsers,
-)
+from openmanus_graph.backends.browser import browsers
 from openmanus_graph.backends.browser.page.frames import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
@@ -55,13 +41,13 @@ class RequestInterceptor:
     async def attach(self, context: BrowserContext) -> None:
         """Intercept the requests of a context that has no pages yet."""
 
-        async def on_request(route: Route, request: Request) -> None:
+        async def on_request(route: async_api.Route, request: async_api.Request) -> None:
             if await self._allows(request.url):
                 await route.continue_()
             else:
                 await route.abort("blockedbyclient")
 
-        async def on_socket(socket: WebSocketRoute) -> None:
+        async def on_socket(socket: async_api.WebSocketRoute) -> None:
             if await self._allows(socket.url):
                 socket.connect_to_server()
             else:
@@ -74,13 +60,11 @@ class RequestInterceptor:
 
     async def watch(self, page: Page) -> None:
         """Intercept a page's requests, redirects too."""
-        page.on(
-            "framenavigated", lambda frame: self._background.spawn(self._intercept(page, frame))
-        )
+        spawn = self._background.spawn
+        page.on("framenavigated", lambda frame: spawn(self._intercept(page, frame)))
         await self._intercept(page, page)
 
     def take_refusals(self) -> list[Refusal]:
-        """Return and clear the refusals since the last call, oldest first."""
         refusals = list(self._refusals)
         self._refusals.clear()
         return refusals
@@ -88,7 +72,7 @@ class RequestInterceptor:
     async def close(self) -> None:
         self._background.cancel()
 
-    async def _intercept(self, page: Page, target: Page | Frame) -> None:
+    async def _intercept(self, page: Page, target: Page | async_api.Frame) -> None:
         with contextlib.suppress(Error):  # it is closed, or is rendered in its parent's process
             session = await page.context.new_cdp_session(target)
 
@@ -129,8 +113,9 @@ class Connection:
     context: BrowserContext
     guard: Guard
     egress: Egress
-    shared: SharedBrowser | None
-    """The shared browser; None for a separate one on a profile."""
+    shared: (
+        browsers.SharedBrowser | None
+    )  # the shared browser; None for a separate one on a profile
     lock: FileLock | None = None
     closed: bool = False
 
@@ -141,7 +126,6 @@ class Connection:
         return not self.closed and (browser is None or browser.is_connected())
 
     async def is_responsive(self) -> bool:
-        """Send the browser a request to check that it is alive."""
         try:
             async with asyncio.timeout(ALIVE_S):
                 await self.context.cookies("http://localhost/")
@@ -158,12 +142,12 @@ class Connection:
     async def close(self) -> None:
         self.closed = True
         with contextlib.suppress(Exception):  # it may be dead already
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(browsers.CLOSE_S):
                 await self.context.close()
         if self.shared is not None:
-            browsers().release(self.shared)
+            browsers.shared_browsers.release(self.shared)
         else:
-            await browsers().release_profile()
+            await browsers.shared_browsers.release_profile()
         if self.lock is not None:
             await asyncio.to_thread(self.lock.release)
         await self.egress.close()
@@ -174,25 +158,24 @@ async def open_connection(
 ) -> Connection:
     """Open a context for a thread. ToolError if there is no browser, or it does not start.
 
-    Args:
-        settings: Of its run.
-        login: Name and password for a site that asks by HTTP.
-        fresh: Without logins, even if the settings name a profile.
+    `login` is for a site that asks by HTTP. `fresh` opens it without logins, even if a profile is
+    set.
     """
     if fresh:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    guard, launch = Guard.of(settings), LaunchSettings.of(settings.browser)
-    egress = await _start_egress(settings, launch)
+    guard, launch = Guard.of(settings), browsers.LaunchSettings.of(settings.browser)
+    egress, shared, lock = await _start_egress(settings, launch), None, None
     try:
         options = _context_options(settings, egress, login)
         if profile := settings.browser.profile:
-            connection = await _open_profile(profile, launch, options, egress, guard)
+            context, lock = await _open_profile(profile, launch, options)
         else:
-            context, shared = await browsers().open_context(launch, options, fresh=fresh)
-            connection = Connection(context, guard, egress, shared)
+            open_context = browsers.shared_browsers.open_context
+            context, shared = await open_context(launch, options, fresh=fresh)
     except BaseException:
         await egress.close()
         raise
+    connection = Connection(context, guard, egress, shared, lock)
     try:
         await connection.context.grant_permissions([])  # all are denied, without a prompt
         await prepare_context(connection.context)
@@ -204,7 +187,7 @@ async def open_connection(
     return connection
 
 
-async def _start_egress(settings: Settings, launch: LaunchSettings) -> Egress:
+async def _start_egress(settings: Settings, launch: browsers.LaunchSettings) -> Egress:
     if launch.remote:
         host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
         if host not in LOOPBACK_NAMES:
@@ -223,7 +206,7 @@ def _context_options(
 ) -> dict[str, Any]:
     unprotected = settings.browser.disable_security
     options: dict[str, Any] = {
-        "viewport": VIEWPORT,
+        "viewport": browsers.VIEWPORT,
         "accept_downloads": True,
         "ignore_https_errors": unprotected,
         "bypass_csp": unprotected,
@@ -231,12 +214,8 @@ def _context_options(
         "service_workers": "block" if isinstance(egress, RequestInterceptor) else "allow",
     }
     if isinstance(egress, GuardedProxy):
-        options["proxy"] = {
-            "server": egress.server,
-            "username": egress.username,
-            "password": egress.password,
-            "bypass": BYPASS,
-        }
+        own = {"username": egress.username, "password": egress.password}
+        options["proxy"] = {"server": egress.server, **own, "bypass": BYPASS}
     if login is not None:
         name, _, password = login.value.get_secret_value().partition(":")
         credentials = {"username": name, "password": password, "origin": origin_of(login)}
@@ -245,8 +224,8 @@ def _context_options(
 
 
 async def _open_profile(
-    profile: str, launch: LaunchSettings, options: dict[str, Any], egress: Egress, guard: Guard
-) -> Connection:
+    profile: str, launch: browsers.LaunchSettings, options: dict[str, Any]
+) -> tuple[BrowserContext, FileLock]:
     """Start a browser on a profile folder, which no other run may use meanwhile."""
     folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
     try:
@@ -264,8 +243,8 @@ async def _open_profile(
             "another [browser] profile."
         ) from error
     try:
-        context = await browsers().open_profile(folder, launch, options)
+        context = await browsers.shared_browsers.open_profile(folder, launch, options)
     except BaseException:
         await asyncio.to_thread(lock.release)
         raise
-    return Connection(context, guard, egress, None, lock)
+    return context, lock

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_STORED_CHARS = 100_000
-"""More local storage of one site is not kept."""
+MAX_STORED_CHARS = 100_000  # more local storage of one site is not kept
 MAX_ALL_STORED_CHARS = 2_000_000
 """Of all sites; the newest are kept. The file is written again after each action."""
 RESTORE_S = 15.0
@@ -43,19 +42,16 @@ class BrowserState:
     local_storage: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """By origin."""
     tabs: tuple[str, ...] = ()
-    current: int = -1
-    """Which of them is the current one; -1 if it is an empty one."""
+    current: int = -1  # which of them is the current one; -1 if it is an empty one
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the current tab is none of them."""
         if not -1 <= self.current < max(1, len(self.tabs)):
             raise ValueError("the current tab is not kept")
 
     async def restore_storage(self, context: "BrowserContext") -> bool | None:
-        """Give a new browser the cookies and local storage.
+        """Give a new browser the cookies and local storage; return whether it took all of them.
 
-        Returns:
-            Whether it took all of them; None if there are none, and what a profile has stays in it.
+        None if there are none: what a profile has stays in it.
         """
         from playwright.async_api import Error
 

@@ -42,15 +42,11 @@ class Around:
 @dataclass(frozen=True)
 class RecordedTarget:
     role: str
-    name: str
-    """Its name, or its hint if it has no name."""
+    name: str  # its name, or its hint if it has no name
     around: Around
-    alike: int
-    """How many elements had its role and name."""
-    place: int
-    """How many of those with the same text around them come before it in reading order."""
-    same: int
-    """How many those are, with itself."""
+    alike: int  # how many elements had its role and name
+    place: int  # how many of those with the same text around them come before it in reading order
+    same: int  # how many those are, with itself
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
@@ -148,7 +144,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 async def record_point(view: PageView, x: float, y: float, redact: Redact) -> str:
-    """Return what is at a point of the window."""
     worlds = await view.frames.worlds()
     return redact(await view.frames.call(worlds[0], "nameAt", x, y)) if worlds else ""
 
@@ -170,17 +165,13 @@ async def record_step(browser: BrowserSession, args: ActionArguments) -> dict[st
 
 
 def record_result(browser: BrowserSession) -> dict[str, Any]:
-    """Return what else is kept of an action that was done."""
     return {_STATUS: browser.current.status} if browser.tabs else {}
 
 
 async def fit_step(
     browser: BrowserSession, args: ActionArguments, recorded: Mapping[str, Any]
 ) -> ActionArguments:
-    """Return a recorded action's arguments with the indices that its elements have now.
-
-    ToolError if an element is not there, or it is not certain which one it is.
-    """
+    """Return a recorded action's arguments with the indices that its elements have now."""
     redact = browser.secrets.redacted
     for name in args.indices:
         if name not in recorded:

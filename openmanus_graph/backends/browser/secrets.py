@@ -10,15 +10,11 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import LOOPBACK_NAMES
 from openmanus_graph.state.setting_declaration import SiteSecret
 
-HIDDEN = "[typed by the person]"
-"""Replaces what a person typed at the browser."""
-HTTP_LOGIN = "http_auth"
-"""The secret of this name is `USER:PASSWORD` of a site that asks by HTTP."""
+HIDDEN = "[typed by the person]"  # replaces what a person typed at the browser
+HTTP_LOGIN = "http_auth"  # the secret of this name is `USER:PASSWORD` of a site that asks by HTTP
 _REFERENCE = re.compile(r"<secret>\s*([\w-]+)\s*</secret>")
-_SHOWN_CHARS = 40
-"""A page may show only the beginning of a longer value."""
-_LEAST_CHARS = 4
-"""Fewer letters and digits are found in any file name."""
+_SHOWN_CHARS = 40  # a page may show only the beginning of a longer value
+_LEAST_CHARS = 4  # fewer letters and digits are found in any file name
 
 
 class Secrets:
@@ -36,7 +32,6 @@ class Secrets:
         self._forms = sorted(forms, key=lambda found: len(found[0]), reverse=True)
 
     def names_for(self, url: str) -> list[str]:
-        """Return the names of the secrets that may be typed on a page."""
         names = (secret.name for secret in self._known if _may_use_on(secret, url))
         return [name for name in dict.fromkeys(names) if name != HTTP_LOGIN]
 

@@ -19,20 +19,13 @@ from openmanus_graph.backends.browser.tab import Tab
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks
 
-BUSY_S = 15.0
-"""How long to wait for the agent's action to end."""
-LOOK_S = 0.25
-"""Between two looks at which tab is the current one."""
-END_S = 2.0
-"""How long ending waits for a page that does not answer."""
-TITLE_S = 2.0
-"""How long to wait for a page's title; one that is busy keeps the last one."""
-FRAME_S = 0.04
-"""Between two pictures at least: an animation must not keep a line busy."""
-MOST_KEYS = 100
-"""Characters that are typed key by key; a longer text is put in at once."""
-LEAST_CHARS = 3
-"""Fewer characters are in every text, and reveal nothing."""
+BUSY_S = 15.0  # how long to wait for the agent's action to end
+LOOK_S = 0.25  # between two looks at which tab is the current one
+END_S = 2.0  # how long ending waits for a page that does not answer
+TITLE_S = 2.0  # how long to wait for a page's title; one that is busy keeps the last one
+FRAME_S = 0.04  # between two pictures at least: an animation must not keep a line busy
+MOST_KEYS = 100  # characters that are typed key by key; a longer text is put in at once
+LEAST_CHARS = 3  # fewer characters are in every text, and reveal nothing
 _SCREENCAST = {"format": "jpeg", "quality": 70, "maxWidth": 1280, "maxHeight": 1280}
 _PHOTO = {"format": "jpeg", "quality": 70}
 _KEYS = (
@@ -51,8 +44,7 @@ class Input:
 
     kind: Literal["move", "down", "up", "wheel", "text", "key", "back", "reload", "dialog"]
     x: float = 0
-    y: float = 0
-    """In CSS pixels of the window, as in the picture's measures."""
+    y: float = 0  # in CSS pixels of the window, as in the picture's measures
     dx: float = 0
     dy: float = 0
     button: Literal["left", "middle", "right"] = "left"
@@ -66,8 +58,7 @@ class Input:
 @dataclass(frozen=True)
 class Frame:
     number: int
-    image: str
-    """JPEG in base64; empty when a dialog kept it from being taken."""
+    image: str  # JPEG in base64; empty when a dialog kept it from being taken
     width: float
     height: float
     url: str
@@ -89,17 +80,12 @@ class Takeover:
         self._background = BackgroundTasks()
         self._tab: Tab | None = None
         self._title = ""
-        self._unseen = False
-        """A dialog kept the current tab from being photographed."""
+        self._unseen = False  # a dialog kept the current tab from being photographed
         self._cdp: CDPSession | None = None
-        self._word = ""
-        """What was typed since the last click, Tab or Enter."""
+        self._word = ""  # what was typed since the last click, Tab or Enter
 
     async def begin(self) -> None:
-        """Take the browser over, opening it if it is not open.
-
-        ToolError if the agent's action does not end, or the browser cannot be opened.
-        """
+        """Take the browser over. ToolError if it does not open, or an action does not end."""
         try:
             async with asyncio.timeout(BUSY_S):
                 await self._browser.lock.acquire()  # a tab that opens becomes the current one
@@ -116,13 +102,13 @@ class Takeover:
     async def next_frame(self, after: int, wait_s: float) -> Frame | None:
         """Return the newest picture if its number is higher; else wait, then return None."""
 
-        def newer() -> bool:
+        def is_newer() -> bool:
             return self._frame is not None and self._frame.number > after
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
-                await self._changed.wait_for(lambda: self.ended or newer())
-        return self._frame if newer() and not self.ended else None
+                await self._changed.wait_for(lambda: self.ended or is_newer())
+        return self._frame if is_newer() and not self.ended else None
 
     async def act(self, inputs: Sequence[Input]) -> None:
         """Do what the person did, in order. Never raises for what a page does with it."""
@@ -147,7 +133,6 @@ class Takeover:
         await self._notify_waiting()
 
     def on_closed(self) -> None:
-        """End, because the browser is closed."""
         self._end_word()
         self._release()
         self._background.spawn(self._notify_waiting())
@@ -282,7 +267,6 @@ class Takeover:
         self._word = ""
 
     def _hide(self, text: str) -> None:
-        """Keep a text from the model from now on."""
         if len(text.strip()) >= LEAST_CHARS:
             self._browser.hidden_texts.add(text.strip())
 

@@ -14,10 +14,9 @@ from string import Template
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
-from openmanus_graph.backends.charts.insights import find_insights
 from openmanus_graph.backends.charts.specs import ChartEntry, check_spec, make_spec, with_data
-from openmanus_graph.backends.charts.tables import read_table
-from openmanus_graph.backends.files.file_kinds import data_url
+from openmanus_graph.backends.charts.tables import find_insights, read_table
+from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, put_file
 
@@ -64,11 +63,7 @@ def _digest(script: str) -> str:
 
 
 def report_page(markdown: str, read: Callable[[str], bytes], language: str) -> str:
-    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures.
-
-    Raises:
-        ToolError: A picture cannot be found.
-    """
+    """Make a page of a report, whose HTML is shown as text. Blocks: `read` reads the pictures."""
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
@@ -99,12 +94,7 @@ _FONT_PACKAGE = "notojp_matplotlib"
 def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     """Read a table and draw it; return `png` (base64), `spec` with its data, `insights`, `notes`.
 
-    Args:
-        file: The table.
-        request: `entry` (of a `ChartEntry`), `name` of the file, `language`.
-
-    Raises:
-        ToolError: The table or the specification cannot be used.
+    The request has `entry` (of a `ChartEntry`), `name` of the file, and `language`.
     """
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
@@ -114,7 +104,6 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def redraw(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
-    """Draw a specification with its data again, with lines of text beneath its title."""
     spec: dict[str, Any] = json.loads(file.read())
     title: Any = spec.get("title")  # a text, or an object with one
     text: Any = cast("dict[str, Any]", title).get("text") if isinstance(title, dict) else title
@@ -173,5 +162,4 @@ def inherit_own_pages(workspace: Workspace, older: Workspace) -> None:
 
 
 def digest_of(page: bytes) -> str:
-    """Return what identifies a page."""
     return hashlib.sha256(page).hexdigest()

@@ -21,8 +21,6 @@ Language = Literal["zh", "en"]
 
 
 class ChartEntry(BaseModel):
-    """One chart of a table."""
-
     model_config = ConfigDict(extra="forbid")
 
     csvFilePath: str = Field(description="CSV, TSV, JSON or Excel file.")  # OpenManus's key
@@ -33,14 +31,12 @@ class ChartEntry(BaseModel):
     color: str | None = None
     xTitle: str | None = None
     yTitle: str | None = None
-    unit: str | None = None
-    """Of the values, shown at their axis."""
-    spec: dict[str, Any] | None = None
-    """A whole Vega-Lite specification, without its data."""
+    unit: str | None = None  # of the values, shown at their axis
+    spec: dict[str, Any] | None = None  # a whole Vega-Lite specification, without its data
 
 
 class InsightEntry(BaseModel):
-    """Which of a drawn chart's insights to write beside it."""
+    """Which of a drawn chart's insights to write next to it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,14 +45,12 @@ class InsightEntry(BaseModel):
 
 
 class Insight(BaseModel):
-    """What a chart's figures say."""
-
     id: int
     text: str
 
 
 class ChartData(BaseModel):
-    """What is kept beside a drawn chart."""
+    """What is kept with a drawn chart."""
 
     spec: dict[str, Any]
     insights: list[Insight]
@@ -96,11 +90,7 @@ Spec = dict[str, Any]
 
 
 def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
-    """Describe a chart, by the caller's own specification or by what the columns suggest.
-
-    Raises:
-        ToolError: A column does not exist.
-    """
+    """Describe a chart, by the caller's own specification or by what the columns suggest."""
     named = (entry.x, entry.y, entry.color)
     _require_columns(table, (column for column in named if column is not None))
     spec = dict(entry.spec) if entry.spec is not None else _suggest_spec(table, entry)
@@ -185,7 +175,6 @@ def _channel(
 
 
 def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
-    """Return a specification with the table in it."""
     rows: Any = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return {**spec, "data": {"values": rows}}
 

@@ -1,12 +1,12 @@
 """The actions of `computer_use`: what mouse and keyboard do, and what the model reads of it."""
 
 import base64
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from openmanus_graph.backends.desktop.desktop import HANDLE, HEIGHT, WIDTH, Desktop, as_jpeg
-from openmanus_graph.backends.desktop.keyboard import keys_of
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session, run_blocking
 
@@ -16,6 +16,25 @@ _BUTTONS: Mapping[Button, str] = {"left": "1", "middle": "2", "right": "3"}
 _WHEEL_UP, _WHEEL_DOWN = "4", "5"
 _DRAG_STEPS = 10
 _PAUSE = ("sleep", "0.05")
+_MODIFIERS = {
+    "ctrl": "ctrl", "control": "ctrl", "alt": "alt", "option": "alt", "shift": "shift",
+    "super": "super", "win": "super", "windows": "super", "cmd": "super", "command": "super",
+    "meta": "super",
+}  # fmt: skip
+_KEY_NAMES = {
+    name.lower(): name
+    for name in (
+        "Return", "Escape", "Tab", "BackSpace", "Delete", "Insert", "Home", "End", "Left", "Right",
+        "Up", "Down", "Print", "Pause", "Menu", "Caps_Lock", "Num_Lock", "Scroll_Lock", "space",
+        "KP_Enter", *(f"F{number}" for number in range(1, 13)),
+    )
+} | {
+    "enter": "Return", "esc": "Escape", "del": "Delete", "ins": "Insert", "spacebar": "space",
+    "pageup": "Prior", "page_up": "Prior", "pgup": "Prior", "prior": "Prior",
+    "pagedown": "Next", "page_down": "Next", "pgdn": "Next", "next": "Next",
+    "arrowleft": "Left", "arrowright": "Right", "arrowup": "Up", "arrowdown": "Down",
+    "capslock": "Caps_Lock", "numlock": "Num_Lock", "printscreen": "Print", "plus": "plus",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,11 +81,7 @@ class ActionArguments:
 
 
 def run_action(desktop: Desktop, action: str, args: ActionArguments) -> str:
-    """Run it, wait until the screen is quiet, and return what happened. Blocks.
-
-    Raises:
-        ToolError: It was not done, and why.
-    """
+    """Run an action, wait until the screen is quiet, and return what happened. Blocks."""
     before = desktop.picture()
     done = _ACTIONS[action](desktop, args)
     changed = desktop.settle(before)
@@ -78,13 +93,8 @@ async def state_for_request(
 ) -> tuple[str, str | None]:
     """Return the desktop's state for the next request: its windows, and a picture (a data URL).
 
-    It is never stored. Never raises.
-
-    Args:
-        session: The thread's.
-        picture: Whether to return a picture too, for a model that reads them.
-        after_observation: Whether the request ends with the newest observation. The text is empty
-            then, unless a picture is returned.
+    It is never stored. Never raises. If the request ends with the newest observation, the text is
+    empty unless a picture is returned.
     """
     desktop = session.find(HANDLE)
     if not isinstance(desktop, Desktop) or (after_observation and not picture):
@@ -101,9 +111,9 @@ async def state_for_request(
 
 
 def _move(desktop: Desktop, args: ActionArguments) -> str:
-    x, y = args.required_place
+    place = args.required_place
     desktop.input(*args.move())
-    return f"Moved the mouse to ({x}, {y})."
+    return f"Moved the mouse to {place}."
 
 
 def _click(
@@ -153,6 +163,30 @@ def _type(desktop: Desktop, args: ActionArguments) -> str:
         raise TrustedToolError("Nothing was typed: this needs text. Call it again with that.")
     desktop.type(args.text)
     return f"Typed {len(args.text):,} characters."
+
+
+def keys_of(written: str) -> list[str]:
+    """Return key presses as xdotool writes them; ToolError for a name that is not a key's."""
+    return list(map(_key_press, written.split())) or (["space"] if written else [])
+
+
+def _key_press(word: str) -> str:
+    *modifiers, key = re.split(r"(?<=.)\+(?=.)", word)
+    names = [_MODIFIERS.get(name.lower()) for name in modifiers]
+    if len(key) == 1 and key.isprintable():
+        # In `ctrl+A`, as people write it, the key is `a`.
+        key = key if "shift" in names or not modifiers else key.lower()
+        named = key if key.isascii() and key.isalnum() else f"U{ord(key):04X}"
+    else:
+        named = _KEY_NAMES.get(key.lower()) or _MODIFIERS.get(key.lower())
+    if named is None or None in names:
+        known = ", ".join(dict.fromkeys(_KEY_NAMES.values()))
+        raise TrustedToolError(
+            f"No key was pressed: {word!r} is not a key. Write one as a character or a name, with "
+            f"ctrl+, alt+, shift+ or super+ before it, and several with blanks between. Names: "
+            f"{known}, Prior (page up), Next (page down). Use typing for text."
+        )
+    return "+".join([*filter(None, names), named])
 
 
 def _press(desktop: Desktop, args: ActionArguments) -> str:

@@ -13,10 +13,11 @@ import shutil
 import struct
 import sys
 import time
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openmanus_graph.backends.desktop.keyboard import pieces_of
 from openmanus_graph.backends.sandbox.choose import backend_name
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
@@ -27,32 +28,29 @@ from openmanus_graph.state.settings import SandboxSettings
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-HANDLE = "desktop"
-"""The key of the desktop among the session's handles."""
+MOST_TYPED_CHARS = 10_000  # of one text: about 15 s of typing
+_SPARE_KEYCODES = (*range(136, 203), *range(208, 256))
+"""Keys of the usual layout that no program of ours uses; those between are modifiers."""
+HANDLE = "desktop"  # the key of the desktop among the session's handles
 WIDTH, HEIGHT = 1280, 800
 """Of the screen, in pixels: no picture of it has to be scaled, so its places are the screen's."""
 PROGRAMS = ("Xvfb", "jwm", "xdotool", "xmodmap")
 DEBIAN_PACKAGES = ("xvfb", "jwm", "xdotool", "x11-xserver-utils")
-_SCREEN_FILE = "Xvfb_screen0"
-"""As Xvfb names it, in the folder of its option `-fbdir`."""
+_SCREEN_FILE = "Xvfb_screen0"  # as Xvfb names it, in the folder of its option `-fbdir`
 _QUALITY = 75
 _HEADER = struct.Struct(">20I")
 """Of the format XWD; here its size, the picture's, the bytes of a line and the colours count."""
 _COLOUR_BYTES = 12
 _BYTES_PER_PIXEL = 4
-_CURSOR_PIXELS = 100
-"""A change of so few pixels is a text cursor that blinks."""
-_FIRST_DISPLAY, _LAST_DISPLAY = 50, 250
-"""Numbers that no person's desktop has."""
+_CURSOR_PIXELS = 100  # a change of so few pixels is a text cursor that blinks
+_FIRST_DISPLAY, _LAST_DISPLAY = 50, 250  # numbers that no person's desktop has
 _START_S, _COMMAND_S, _TYPING_S = 30.0, 20.0, 150.0
-_WINDOW_S = 15.0
-"""Seconds in which a program has to show a window."""
+_WINDOW_S = 15.0  # seconds in which a program has to show a window
 _LEFT_S = 3.0
 """The same, after it has ended well: it may have passed its work on to another process."""
 _POLL_S = 0.2
 _QUIET_S, _SETTLE_S = 0.2, 3.0
-_REACTION_S = 0.7
-"""Seconds in which a program has to show that it has seen a key or a click."""
+_REACTION_S = 0.7  # seconds in which a program has to show that it has seen a key or a click
 _NEW_LAYOUT_S = 1.0
 """Seconds in which a program reads the keys of one layout before there is another."""
 _MOST_WINDOWS, _LONGEST_TITLE, _MOST_OUTPUT = 15, 80, 1500
@@ -102,7 +100,6 @@ def why_no_desktop(sandbox: SandboxSettings) -> str:
 
 
 def as_jpeg(image: "Image") -> bytes:
-    """Return a picture as a JPEG file."""
     out = io.BytesIO()
     image.save(out, "JPEG", quality=_QUALITY, optimize=True)
     return out.getvalue()
@@ -123,14 +120,11 @@ def describe_change(before: "Image", after: "Image") -> str:
 class Windows:
     """What is on the desktop. Titles are the programs' words."""
 
-    titles: dict[str, str]
-    """By the window's id."""
-    active: str
-    """Id of the window that gets the keys; empty if there is none."""
+    titles: dict[str, str]  # by the window's id
+    active: str  # id of the window that gets the keys; empty if there is none
     mouse: tuple[int, int]
 
     def describe(self) -> str:
-        """List the windows, in a line."""
         shown = list(self.titles.items())[:_MOST_WINDOWS]
         names = [f"{title!r}{' (active)' * (id == self.active)}" for id, title in shown]
         more = f" and {len(self.titles) - len(shown)} more" * (len(self.titles) > len(shown))
@@ -148,8 +142,7 @@ class Desktop:
         self._folder = sandbox.layout.run / f"desktop-{secrets.token_hex(4)}"
         self._inside = sandbox.backend.inside(self._folder)
         self._started = 0
-        self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))
-        """As they were at the last look."""
+        self.windows = Windows({}, "", (WIDTH // 2, HEIGHT // 2))  # as they were at the last look
         self._screen = -1
         """File descriptor of what the screen shows: programs may replace the file of that name."""
         try:
@@ -162,16 +155,12 @@ class Desktop:
         """Return True if shell and X server still run. Blocks; call it on `pool`."""
         if not self._shell.alive:
             return False
-        # `kill -0` finds a process that has ended, too, until somebody collects it.
+        # `kill -0` finds a process that has ended, too, until it is collected.
         status = f"/proc/$(cat {self._inside}/server.pid)/status"
         return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
 
     def picture(self) -> "Image":
-        """Return what the screen shows now. Any thread may call it, while the desktop is open.
-
-        Raises:
-            ToolError: A program of the sandbox has spoilt the file.
-        """
+        """Return what the screen shows now. Any thread may call it, while the desktop is open."""
         from PIL import Image
 
         line = WIDTH * _BYTES_PER_PIXEL
@@ -187,7 +176,6 @@ class Desktop:
         return Image.frombuffer("RGB", (WIDTH, HEIGHT), pixels, "raw", "BGRX", line, 1).copy()
 
     def look(self) -> Windows:
-        """Look which windows there are. Blocks."""
         listed, active, mouse = (self._run(_LOOK).text.split("\x1e") + ["", ""])[:3]
         lines = [line.partition(" ") for line in listed.splitlines() if line]
         titles = {id: _plain(title) for id, _, title in lines if id.isdigit()}
@@ -203,12 +191,12 @@ class Desktop:
             raise self._failure(result)
 
     def type(self, text: str) -> None:
-        """Type a text into the active window. Blocks. ToolError: it cannot be typed."""
+        """Type a text into the active window. Blocks."""
         pieces, files = list(pieces_of(text)), self._sandbox.layout.files
-        for number, piece in enumerate(pieces):
-            files.write(self._folder / "text", piece.text.encode())
-            files.write(self._folder / "keys", piece.keys.encode("ascii"))
-            keys = f"xmodmap {self._inside}/keys && " if piece.keys else ""
+        for number, (piece, keys) in enumerate(pieces):
+            files.write(self._folder / "text", piece.encode())
+            files.write(self._folder / "keys", keys.encode("ascii"))
+            keys = f"xmodmap {self._inside}/keys && " if keys else ""
             if number:
                 self.stop.wait(_NEW_LAYOUT_S)
             command = f"xdotool type --delay 1 --file {self._inside}/text"
@@ -261,19 +249,16 @@ class Desktop:
         return describe_change(before, now)
 
     def handle_state(self) -> str:
-        """Name the windows, which would be lost with the desktop."""
         titles = ", ".join(map(repr, self.windows.titles.values()))
         return f"windows on the desktop: {titles}" if titles else ""
 
     def close(self) -> None:
-        """End the desktop and all programs on it."""
         self._shell.close()
         screen, self._screen = self._screen, -1
         if screen >= 0:
             os.close(screen)
 
     def _start(self) -> None:
-        """Start the X server and the window manager, and open the screen."""
         with self._sandbox.layout.files.opened(self._folder) as folder:
             self._start_server()
             self._screen = open_entry(folder, _SCREEN_FILE, _SCREEN_FILE)
@@ -283,7 +268,9 @@ class Desktop:
 
     def _start_server(self) -> None:
         """Start the X server with the first free number, and a cookie that its programs need."""
-        authority = _authority(secrets.token_bytes(16))
+        parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", secrets.token_bytes(16))
+        packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
+        authority = b"\xff\xff" + packed  # for any server that has the cookie
         for place in (self._folder / "authority", self._sandbox.layout.home / ".Xauthority"):
             self._sandbox.layout.files.write(place, authority, 0o600)
         for number in range(_FIRST_DISPLAY, _LAST_DISPLAY):
@@ -326,13 +313,39 @@ class Desktop:
 
 
 def _plain(title: str) -> str:
-    """Return a window's title as one short line."""
     plain = "".join(c if c.isprintable() else "?" for c in title)
     return plain if len(plain) <= _LONGEST_TITLE else f"{plain[: _LONGEST_TITLE - 1]}…"
 
 
-def _authority(cookie: bytes) -> bytes:
-    """Return the file that lets programs use any X server which has it, and no others."""
-    parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
-    packed = b"".join(struct.pack(">H", len(part)) + part for part in parts)
-    return b"\xff\xff" + packed  # any server
+def pieces_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield a text in pieces, each with the keys that it needs, written for xmodmap.
+
+    One layout can type a piece. The keys are empty if the usual layout has them all. ToolError if
+    the text is too long, or has a character that no key types.
+    """
+    # To xdotool, the end of a line is the key with which a program begins a new line: Return.
+    text = text.replace("\r\n", "\n").replace("\n", "\r")
+    if len(text) > MOST_TYPED_CHARS:
+        raise TrustedToolError(
+            f"Nothing was typed: the text has {len(text):,} characters, and at most "
+            f"{MOST_TYPED_CHARS:,} are typed at once. Type it in parts, or write a file and open "
+            "it in the program."
+        )
+    wrong = {c for c in text if c not in "\r\t" and unicodedata.category(c) in ("Cc", "Cs")}
+    if wrong:
+        named = ", ".join(sorted(f"U+{ord(c):04X}" for c in wrong))
+        raise TrustedToolError(f"Nothing was typed: no key types {named}. Leave that out.")
+    start, letters = 0, dict[str, None]()
+
+    def keys() -> str:
+        pairs = zip(_SPARE_KEYCODES, letters, strict=False)
+        return "".join(f"keycode {key} = U{ord(one):04X}\n" for key, one in pairs)
+
+    for position, letter in enumerate(text):
+        if letter.isascii() or letter in letters:
+            continue
+        if len(letters) == len(_SPARE_KEYCODES):
+            yield text[start:position], keys()
+            start, letters = position, {}
+        letters[letter] = None
+    yield text[start:], keys()

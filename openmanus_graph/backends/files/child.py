@@ -35,20 +35,12 @@ def run_in_child(
     reserves: bool = False,
     timeout_s: float | None = None,
 ) -> Any:
-    """Call a function in a child with the opened file and a request; return what it returns.
+    """Call `module:function` of this package in a child with file and request; return its value.
 
-    Blocks.
-
-    Args:
-        entry: `module:function` of this package; gets file and request, returns JSON values.
-        file: Read from its start. The child gets no path, which could change.
-        request: JSON values.
-        what: The subject of error messages, such as "The pdf parser".
-        reserves: The function needs a library that reserves far more addresses than it uses.
-        timeout_s: Wall-clock time, `TIMEOUT_S` if left out. CPU time is limited as well.
-
-    Raises:
-        ToolError: The function raised one, or the child failed or took too long.
+    Blocks. The child gets the file from its start and no path, which could change. Errors begin
+    with `what`, such as "The pdf parser". `reserves`: the function needs a library that reserves
+    far more addresses than it uses. CPU time is limited as well. ToolError if the function raised
+    one, or the child failed or took too long.
     """
     package = str(Path(__file__).parents[3])
     path = [entry for entry in sys.path if entry and entry != package]
@@ -86,7 +78,10 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     """Run in the child: read the file on stdin, write the answer to stdout as JSON."""
     for name, most in limits.items():
         _limit(getattr(resource, name), most)
-    _leave_network()
+    if sys.platform == "linux":  # to a network without a way out; not every system allows that
+        import ctypes
+
+        ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     module, _, name = entry.partition(":")
     answer: dict[str, Any]
     try:
@@ -98,14 +93,6 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     except MemoryError:
         answer = {"error": "It needs more memory than allowed (2 GB) to be read."}
     sys.stdout.write(json.dumps(answer))
-
-
-def _leave_network() -> None:
-    """Move this process to a network without a way out; not every system allows that."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
 def _limit(limit: int, most: int) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.child import run_in_child
-from openmanus_graph.backends.files.excerpt import Excerpt, Lines, parse_pages, take, wrapped
-from openmanus_graph.backends.files.text_file import decode_page
+from openmanus_graph.backends.files.text_file import Lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
 
@@ -30,15 +30,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True)
 class Document:
     name: str
-    unit: str
-    """What its parts are called; empty if it has none."""
+    unit: str  # what its parts are called; empty if it has none
     total: int
-    page: Callable[[int], Iterable[str]]
-    """Returns the lines of a part, counted from 1."""
+    page: Callable[[int], Iterable[str]]  # returns the lines of a part, counted from 1
 
 
 def open_pdf(file: BinaryIO) -> Document:
-    """Open a PDF; text as it is laid out, page by page."""
     from pypdfium2 import PdfDocument, PdfiumError
 
     try:
@@ -63,7 +60,6 @@ def open_pdf(file: BinaryIO) -> Document:
 
 
 def open_docx(file: BinaryIO) -> Document:
-    """Open a Word document."""
     mammoth: Any = importlib.import_module("mammoth")  # has no types
 
     def without_content(_image: Any) -> dict[str, str]:  # it would be inlined as base64
@@ -76,10 +72,9 @@ def open_docx(file: BinaryIO) -> Document:
 
 
 def open_html(file: BinaryIO) -> Document:
-    """Open a web page; scripts and styles are dropped."""
     data = file.read(_MAX_HTML_BYTES)
-    cut = ["", "[the page goes on; only its first 5 MB were read]"] if file.read(1) else []
-    lines = [*_markdown(decode_page(data)).splitlines(), *cut]
+    cut = ["", "[the page is longer; only its first 5 MB were read]"] if file.read(1) else []
+    lines = [*_markdown(text_file.decode_page(data)).splitlines(), *cut]
     return Document("HTML page", "", 1, lambda _: lines)
 
 
@@ -102,7 +97,6 @@ def _markdown(html: str) -> str:
 
 
 def open_xlsx(file: BinaryIO) -> Document:
-    """Open an Excel workbook; rows are read as they are needed."""
     from openpyxl import load_workbook
 
     # Values, and formulas for cells that no program has calculated yet.
@@ -140,7 +134,6 @@ def _cell(value: Any) -> str:  # openpyxl gives numbers, dates, texts, formula o
 
 
 def open_pptx(file: BinaryIO) -> Document:
-    """Open a presentation: text, tables and notes of each slide."""
     from pptx import Presentation
 
     slides = list(Presentation(file).slides)
@@ -181,7 +174,6 @@ def _chart_lines(chart: Any) -> Iterator[str]:  # python-pptx does not type it
 
 
 def open_ipynb(file: BinaryIO) -> Document:
-    """Open a notebook: source and text output of each cell."""
     data = file.read(_MAX_NOTEBOOK_BYTES + 1)
     if len(data) > _MAX_NOTEBOOK_BYTES:
         raise ToolError("The notebook has more than 50 MB. Use python_execute to read parts.")
@@ -240,11 +232,8 @@ def read_document(
 ) -> str:
     """Return an excerpt of a document as Markdown. Blocks; ToolError if it cannot be read.
 
-    Args:
-        kind: One of `OPENERS`.
-        pages: Pages, slides, sheets or cells, such as "1-3,7"; None for all.
-        lines: Lines of the chosen pages.
-        timeout_s: A minute if left out.
+    Pages are also slides, sheets or cells, such as "1-3,7"; None for all. The lines are those of
+    the chosen pages.
     """
     request = {"kind": kind, "pages": pages, "max_chars": max_chars, **vars(lines)}
     entry, what = f"{__name__}:render_request", f"The {kind} parser"
@@ -252,7 +241,6 @@ def read_document(
 
 
 def render_request(file: BinaryIO, request: dict[str, Any]) -> str:
-    """Call `render` in the child."""
     lines = Lines(request["first"], request["last"])
     return render(file, request["kind"], request["pages"], lines, request["max_chars"])
 
@@ -269,7 +257,7 @@ def render(
     document = OPENERS[kind](file)
     if not document.unit:
         return _render_whole(document, pages, lines, max_chars)
-    chosen = parse_pages(pages, document.total, document.unit)
+    chosen = text_file.parse_pages(pages, document.total, document.unit)
     reached = [chosen[0]] if chosen else [0]
 
     def stream() -> Iterator[str]:
@@ -277,7 +265,7 @@ def render(
             reached[0] = page
             yield from document.page(page)
 
-    excerpt = take(wrapped(stream()), lines, max_chars)
+    excerpt = text_file.take(text_file.wrapped(stream()), lines, max_chars)
     rows = [f"[{document.name}, {_counted(document.total, document.unit)}]", *excerpt.lines]
     if excerpt.cut:
         later = [page for page in chosen if page > reached[0]]
@@ -292,8 +280,8 @@ def render(
 
 
 def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:
-    every = list(wrapped(document.page(1)))
-    excerpt = take(every, lines, max_chars)
+    every = list(text_file.wrapped(document.page(1)))
+    excerpt = text_file.take(every, lines, max_chars)
     ignored = "; it has no pages, so pages was ignored" if pages else ""
     name = f"{document.name}, {_counted(len(every), 'line')} as Markdown{ignored}"
     rows = [f"[{name}]", *excerpt.lines]
@@ -304,7 +292,7 @@ def _render_whole(document: Document, pages: str | None, lines: Lines, max_chars
     return "\n".join(rows)
 
 
-def left_out(excerpt: Excerpt, lines: Lines, total: int | None) -> str:
+def left_out(excerpt: text_file.Excerpt, lines: Lines, total: int | None) -> str:
     """Return a note on the lines that the output limit cut off, and how to get them."""
     last = lines.last if total is None else min(lines.last or total, total)
     which = f"lines {excerpt.next}-{last}" if last else f"the lines from {excerpt.next} on"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmanus_graph.backends.files.file_kinds import binary_kind
+from openmanus_graph.backends.files.file_content import binary_kind
 from openmanus_graph.backends.files.text_file import (
     Encoding,
     detect_encoding,
@@ -30,26 +30,18 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.safety.open_beneath import Place, open_to_read, shown, size_text
 
-MAX_EDITS = 100
-"""Kept for one path."""
-MAX_BYTES = 200 * 1024 * 1024
-"""Kept for all paths of a workspace together; the oldest go first."""
+MAX_EDITS = 100  # kept for one path
+MAX_BYTES = 200 * 1024 * 1024  # kept for all paths of a workspace together; the oldest go first
 
 
 @dataclass(frozen=True)
 class PastEdit:
-    """One edit that can be undone."""
-
-    place: Path
-    """The stored content."""
-    before: bytes | None
-    """None: the edit created the file."""
-    after: str
-    """Digest of the content that the edit wrote."""
+    place: Path  # the stored content
+    before: bytes | None  # none: the edit created the file
+    after: str  # digest of the content that the edit wrote
 
 
 def digest(content: bytes | None) -> str:
-    """Return the digest of a content; None means no file."""
     return "none" if content is None else hashlib.sha256(content).hexdigest()
 
 
@@ -81,7 +73,6 @@ class EditHistory:
         return PastEdit(place / name, before, digest(after))
 
     def last(self, path: str) -> PastEdit | None:
-        """Return the newest edit of a file."""
         place = self._folder(path)
         try:
             with opened_folder(self.workspace, place) as folder:
@@ -96,7 +87,6 @@ class EditHistory:
         return PastEdit(place / names[-1], None if kind == "absent" else before, after)
 
     def drop(self, edit: PastEdit) -> None:
-        """Forget an edit."""
         with (
             suppress(FileNotFoundError),
             opened_folder(self.workspace, edit.place.parent) as folder,
@@ -126,7 +116,6 @@ class EditHistory:
 
 
 def _entries(folder: int) -> list[str]:
-    """List the names of entries, oldest first."""
     names = (name for name in names_in(folder) if name.endswith((".before", ".absent")))
     return sorted(name for name in names if name.count(".") == 2 and name.split(".")[0].isdecimal())
 
@@ -198,7 +187,15 @@ def undo_edit(workspace: Workspace, path: str) -> str:
             history.drop(edit)
             return f"{name} already is as it was before the last edit."
         if digest(now) != edit.after:
-            raise ToolError(_changed_since(workspace, name, edit, gone=now is None))
+            what = "was deleted" if now is None else "was changed by something else"
+            if edit.before is None:
+                rest = "after it was created; it was left as it is. Use bash to remove it."
+                raise ToolError(f"{name} {what} {rest}")
+            kept = workspace.keep(edit.before, Path(name).suffix)
+            raise ToolError(
+                f"{name} {what} after the last edit; it was left as it is. The version before that "
+                f"edit is in {kept}; copy from there what you need."
+            )
         require_writable(place.folder, place.name, path)
         if edit.before is None:
             os.unlink(place.name, dir_fd=place.folder)
@@ -210,17 +207,6 @@ def undo_edit(workspace: Workspace, path: str) -> str:
     return f"Undone: {name} is as it was before the last edit ({size_text(len(edit.before))})."
 
 
-def _changed_since(workspace: Workspace, name: str, edit: PastEdit, *, gone: bool) -> str:
-    what = "was deleted" if gone else "was changed by something else"
-    if edit.before is None:
-        return f"{name} {what} after it was created; it was left as it is. Use bash to remove it."
-    kept = workspace.keep(edit.before, Path(name).suffix)
-    return (
-        f"{name} {what} after the last edit; it was left as it is. The version before that edit "
-        f"is in {kept}; copy from there what you need."
-    )
-
-
 def replace_once(content: str, old: str, new: str) -> Edit:
     """Replace the only occurrence of a text; ToolError if there is none or more than one."""
     plain, old, new = with_newlines(content), with_newlines(old), with_newlines(new)
@@ -228,17 +214,24 @@ def replace_once(content: str, old: str, new: str) -> Edit:
         raise ToolError("old_str is empty. Use insert to add lines, or create for a new file.")
     if old == new:
         raise ToolError("old_str and new_str are the same (line ends apart, which are kept).")
-    found = _positions(plain, old)
+    found, position = list[int](), plain.find(old)
+    while position >= 0 and len(found) <= _MAX_POSITIONS:
+        found.append(position)
+        position = plain.find(old, position + 1)  # overlapping ones are ambiguous too
     if not found:
         raise ToolError(_why_missing(plain, old))
     if len(found) > 1:
-        raise ToolError(_why_ambiguous(plain, found))
+        lines = (plain.count("\n", 0, at) + 1 for at in found[:_MAX_POSITIONS])
+        more = " and more" if len(found) > _MAX_POSITIONS else ""
+        raise ToolError(
+            f"old_str occurs more than once, at lines {', '.join(map(str, lines))}{more}; the file "
+            "was not changed. Add lines around it so that it occurs once."
+        )
     # Only what differs is written: in a file of mixed line ends the common lines keep theirs.
     head = len(os.path.commonprefix([old, new]))
     tail = len(os.path.commonprefix([old[head:][::-1], new[head:][::-1]]))
-    return _splice(
-        content, plain, found[0] + head, found[0] + len(old) - tail, new[head : len(new) - tail]
-    )
+    begin, stop = found[0] + head, found[0] + len(old) - tail
+    return _splice(content, plain, begin, stop, new[head : len(new) - tail])
 
 
 def insert_after(content: str, line: int, text: str) -> Edit:
@@ -263,11 +256,8 @@ def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
     lines = split_lines(content)
     first = plain.count("\n", 0, begin)
     text_as_there = text.replace("\n", _line_end(lines, first))
-    changed = (
-        content[: _offset(lines, plain, begin)]
-        + text_as_there
-        + content[_offset(lines, plain, stop) :]
-    )
+    before, after = (_offset(lines, plain, position) for position in (begin, stop))
+    changed = content[:before] + text_as_there + content[after:]
     if with_newlines(changed) != plain[:begin] + text + plain[stop:]:
         raise ToolError(
             "The edit would join a lone CR and a LF into one line end; the file was not changed. "
@@ -277,7 +267,6 @@ def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
 
 
 def _offset(lines: list[str], plain: str, position: int) -> int:
-    """Convert a position in the text with newlines to one in the stored text."""
     row = plain.count("\n", 0, position)
     column = position - (plain.rfind("\n", 0, position) + 1)
     return sum(map(len, lines[:row])) + column
@@ -291,26 +280,6 @@ def _line_end(lines: list[str], index: int) -> str:
             if end:
                 return end
     return "\n"
-
-
-def _positions(plain: str, old: str) -> list[int]:
-    """Return all occurrences; overlapping ones are ambiguous too."""
-    found: list[int] = []
-    position = plain.find(old)
-    while position >= 0 and len(found) <= _MAX_POSITIONS:
-        found.append(position)
-        position = plain.find(old, position + 1)
-    return found
-
-
-def _why_ambiguous(plain: str, found: list[int]) -> str:
-    lines = (plain.count("\n", 0, position) + 1 for position in found[:_MAX_POSITIONS])
-    numbers = ", ".join(map(str, lines))
-    more = " and more" if len(found) > _MAX_POSITIONS else ""
-    return (
-        f"old_str occurs more than once, at lines {numbers}{more}; the file was not changed. "
-        "Add lines around it so that it occurs once."
-    )
 
 
 def _why_missing(plain: str, old: str) -> str:
@@ -348,7 +317,6 @@ def _numbered_lines(lines: list[str], start: int, count: int) -> str:
 
 
 def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
-    """Decode a file's bytes; ToolError if they are not text."""
     # A PDF may well decode as text.
     encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
     if encoding is None:
@@ -360,7 +328,6 @@ def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
 
 
 def require_text_size(size: int, path: str) -> None:
-    """Raise ToolError if a file is too large for viewing and editing as text."""
     if size > MAX_TEXT_BYTES:
         raise ToolError(
             f"{shown(path)} has {size_text(size)}; the limit here is {size_text(MAX_TEXT_BYTES)}. "
@@ -369,7 +336,6 @@ def require_text_size(size: int, path: str) -> None:
 
 
 def _read_file(place: Place, path: str) -> bytes | None:
-    """Read an existing file; None if there is none."""
     if status(place.folder, place.name) is None:
         return None
     with open_to_read(place.folder, place.name, path) as file:
@@ -407,10 +373,10 @@ def _write_with_history(
 def _write_file(
     workspace: Workspace, place: Place, content: bytes, like: os.stat_result | None
 ) -> None:
-    """Replace a file. The remains of a crash are in a folder of our own.
+    """Replace a file. The remains of a crash are in a separate folder.
 
-    A file with several hard links is changed in place, so that all names show the new content. The
-    history holds the old one. A protected file is not changed so: only the name is replaced.
+    A file with several hard links is changed in place, so that all names show the new content. A
+    protected file is not changed so: only the name is replaced.
     """
     hidden = workspace.hidden()
     if like and like.st_nlink > 1 and (like.st_dev, like.st_ino) not in hidden:

@@ -14,10 +14,9 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
+from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.excerpt import Lines
-from openmanus_graph.backends.files.file_kinds import TABLE_DELIMITERS, binary_kind
-from openmanus_graph.backends.files.text_file import detect_encoding, printable, whole_characters
+from openmanus_graph.backends.files.file_content import TABLE_DELIMITERS, binary_kind
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import changed_files, files_in
 from openmanus_graph.runtime.workspace import (
@@ -30,17 +29,14 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.safety.open_beneath import kind, shown, size_text
 
-MAX_COUNTED = 20_000
-"""At most so many files are counted."""
-_MAX_FOLDERS = 6
-"""Folders that the note on omitted files names."""
+MAX_COUNTED = 20_000  # at most so many files are counted
+_MAX_FOLDERS = 6  # folders that the note on omitted files names
 _NAME_CHARS = 160
 _VALUE_CHARS = 40
 _LINE_CHARS = 120
 _WITHOUT_HEAD = (", a ", ", no valid ", ", which cannot ")
 """Beginnings of the notes on files whose content is not shown."""
-_MAX_VALUES = 20
-"""Columns, or fields, that are named."""
+_MAX_VALUES = 20  # columns, or fields, that are named
 _SAMPLE_BYTES = 64 * 1024
 _WORKBOOK_BYTES = 5 * 1024 * 1024
 _WORKBOOK_S = 5.0
@@ -54,43 +50,34 @@ class _Limits:
     """How much is shown, and how much is read for it."""
 
     files: int
-    chars: int
-    """Of the whole."""
-    list_chars: int
-    """Of the names and sizes; the rest is for the contents."""
-    head_lines: int
-    """Of a text; 0: only tables are shown."""
+    chars: int  # of the whole
+    list_chars: int  # of the names and sizes; the rest is for the contents
+    head_lines: int  # of a text; 0: only tables are shown
     parsed_bytes: int
     """Of a larger table the rows are estimated; the head of a larger text is not shown."""
-    workbooks: int
-    """Each is read by a process of its own, which takes half a second."""
-    as_text: bool = False
-    """Whether the first lines of tables are shown as text, too."""
+    workbooks: int  # each is read by a separate process, which takes half a second
+    as_text: bool = False  # whether the first lines of tables are shown as text, too
 
 
 MAX_FILES = 60
-MAX_CHARS = 4000
-"""Of a planner's overview."""
+MAX_CHARS = 4000  # of a planner's overview
 _OVERVIEW = _Limits(MAX_FILES, MAX_CHARS, 2400, 4, 2 << 20, 3)
 LISTED_FILES = 40
-LISTED_CHARS = 1500
-"""Of the listing that every agent is shown."""
+LISTED_CHARS = 1500  # of the listing that every agent is shown
 _LISTING = _Limits(LISTED_FILES, LISTED_CHARS, 1000, 0, 128 << 10, 0)
 _SMALL = _Limits(LISTED_FILES, 2500, 1000, 12, 128 << 10, 0, as_text=True)
 """Of the listing that small models are shown."""
 _MADE = _Limits(4, 1000, 300, 8, 128 << 10, 0, as_text=True)
 """Of the files that a run made, as small models are shown them."""
 
-_File = tuple[str, int]
-"""Its path in the workspace, and its size in bytes."""
+_File = tuple[str, int]  # its path in the workspace, and its size in bytes
 
 
 def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> str:
     """List a workspace's files with the contents of tables and short texts. Blocks.
 
-    Returns an empty text if there are no files. Files near the root come first. Links, caches, our
-    own files and hidden files (which hold secrets) are left out, and the paths in `without`. Only
-    the beginning of a large file is read.
+    Files near the root come first. Links, caches, our own and hidden files (which hold secrets) are
+    left out. The text is empty if there are no files.
     """
     return _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
 
@@ -100,9 +87,8 @@ def workspace_listing(
 ) -> tuple[str, list[str]]:
     """Return a shorter and faster overview, and the names of the files whose content it shows.
 
-    Args:
-        only: Names of files whose content may be shown; None for all tables.
-        small: Whether it is for a small model, which is also shown the first lines of texts.
+    Contents are shown of the files in `only`; None for all tables. A small model is also shown the
+    first lines of texts.
     """
     return _overview(workspace, _SMALL if small else _LISTING, _files(workspace), only)
 
@@ -150,16 +136,13 @@ def _overview(
 
 
 def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
-    """Return a note on the files that are not listed: how many, and in which folders."""
     tops = Counter(name.partition("/")[0] if "/" in name else "" for name, _ in found)
     tops -= Counter(name.partition("/")[0] if "/" in name else "" for name, _ in listed)
     if not tops:
         return []
     more = "more than " if len(found) > MAX_COUNTED else ""
     places = ", ".join(
-        f"{_short(shown(top), _VALUE_CHARS)}/ ({count})"
-        if top
-        else f"the workspace itself ({count})"
+        f"{f'{_short(shown(top), _VALUE_CHARS)}/' if top else 'the workspace itself'} ({count})"
         for top, count in tops.most_common(_MAX_FOLDERS)
     )
     return [f"[{more}{tops.total()} other files are left out, most of them in {places}]"]
@@ -168,7 +151,6 @@ def _left_out(found: Sequence[_File], listed: Sequence[_File]) -> list[str]:
 def _contents(
     workspace: Workspace, files: Sequence[_File], room: int, limits: _Limits
 ) -> dict[int, str]:
-    """Return contents of files by index, tables first, as far as there is room."""
     contents: dict[int, str] = {}
     workbooks = 0
     for place in sorted(range(len(files)), key=lambda n: _suffix(files[n][0]) not in _TABLES):
@@ -187,14 +169,15 @@ def _contents(
 
 
 def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str:
-    """Return a short text on a file's content; empty if there is none."""
     suffix = _suffix(name)
     if not size or not (limits.head_lines or suffix in _TABLES):
         return ""
     try:
         with opened_file(workspace, name) as file:
             if suffix == _WORKBOOK:
-                text = read_document(file, _WORKBOOK, None, Lines(1, 3), timeout_s=_WORKBOOK_S)
+                text = read_document(
+                    file, _WORKBOOK, None, text_file.Lines(1, 3), timeout_s=_WORKBOOK_S
+                )
                 return _indented(text.splitlines(), limits.head_lines)
             return _text_content(file, suffix, size, limits)
     except (ToolError, OSError):
@@ -203,11 +186,11 @@ def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str
 
 def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> str:
     head = file.read(_SAMPLE_BYTES)
-    sample = whole_characters(head, cut=size > len(head))
-    encoding = detect_encoding(sample)
+    sample = text_file.whole_characters(head, cut=size > len(head))
+    encoding = text_file.detect_encoding(sample)
     if encoding is None:
         return f", a {binary_kind(head)}"
-    text = printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
+    text = text_file.printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
     file.seek(len(encoding.bom))
     whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
@@ -235,9 +218,7 @@ def _first_lines(text: str, limits: _Limits) -> str:
 def _table(sample: str, separators: str, rows: Iterable[str] | None, times: float) -> str:
     """Return a table's columns, its number of rows, and its first row.
 
-    Args:
-        rows: The whole text, to count the rows; None if they are estimated.
-        times: The length of the table divided by that of the sample.
+    The rows are estimated if `rows` is None, as the sample's `times` the table's length.
     """
     header = sample.partition("\n")[0]
     separator = max(separators, key=header.count)
@@ -293,24 +274,17 @@ MAX_ENTRIES = 300
 _MAX_BELOW = 50
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    status: os.stat_result
-    target: str | None
-
-
 def list_folder(workspace: Workspace, real: Path) -> str:
     """List a folder: sorted, with sizes, hidden entries left out. OSError if that fails."""
-    entries, left_out = _entries(workspace, real, MAX_ENTRIES)
+    entries, left_out = _rows(workspace, real, MAX_ENTRIES)
     room = MAX_ENTRIES - len(entries)
     rows = [f"{shown(workspace.relative(real))}/ (two levels, hidden entries left out)"]
-    for entry in entries:
-        rows.append("  " + _row(entry))
-        if stat.S_ISDIR(entry.status.st_mode):
-            below = _folder_rows(workspace, real / entry.name, min(room, _MAX_BELOW))
+    for name, row in entries.items():
+        rows.append(f"  {row}")
+        if row == f"{shown(name)}/":
+            below = _folder_rows(workspace, real / name, min(room, _MAX_BELOW))
             room -= min(len(below), room)
-            rows += ["    " + row for row in below]
+            rows += [f"    {inner}" for inner in below]
     if left_out:
         rows.append(f"  [{left_out} more entries left out; list them with bash: ls]")
     return "\n".join(rows) if entries else f"{rows[0]}\n  (nothing)"
@@ -327,36 +301,27 @@ def folder_shown(workspace: Workspace, path: str) -> str | None:
 
 def _folder_rows(workspace: Workspace, real: Path, limit: int) -> list[str]:
     try:
-        entries, left_out = _entries(workspace, real, limit)
+        rows, left_out = _rows(workspace, real, limit)
     except OSError as error:
         return [f"[cannot be listed: {error.strerror}]"]
-    rows = [_row(entry) for entry in entries]
-    return [*rows, f"[{left_out} more entries left out]"] if left_out else rows
+    more = [f"[{left_out} more entries left out]"] if left_out else []
+    return [*rows.values(), *more]
 
 
-def _entries(workspace: Workspace, real: Path, limit: int) -> tuple[list[_Entry], int]:
-    """Return the first entries by name, and how many more there are."""
+def _rows(workspace: Workspace, real: Path, limit: int) -> tuple[dict[str, str], int]:
+    """Return rows on the first entries, by their names, and how many more there are."""
+    rows: dict[str, str] = {}
     with opened_folder(workspace, real) as folder:
-        names = [
-            name
-            for name in names_in(folder)
-            if not name.startswith(".") and not workspace.hides(real / name)
-        ]
-        entries: list[_Entry] = []
+        visible = (name for name in names_in(folder) if not name.startswith("."))
+        names = [name for name in visible if not workspace.hides(real / name)]
         for name in heapq.nsmallest(limit, names):
             with suppress(FileNotFoundError):  # it may vanish meanwhile
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                link = stat.S_ISLNK(status.st_mode)
-                target = os.readlink(name, dir_fd=folder) if link else None
-                entries.append(_Entry(name, status, target))
-    return entries, max(0, len(names) - limit)
-
-
-def _row(entry: _Entry) -> str:
-    mode = entry.status.st_mode
-    name = shown(entry.name)
-    if stat.S_ISDIR(mode):
-        return f"{name}/"
-    if entry.target is not None:
-        return f"{name} -> {shown(entry.target)}"
-    return f"{name}  {size_text(entry.status.st_size) if stat.S_ISREG(mode) else kind(mode)}"
+                mode, ending = status.st_mode, "/"
+                if stat.S_ISLNK(mode):
+                    ending = f" -> {shown(os.readlink(name, dir_fd=folder))}"
+                elif not stat.S_ISDIR(mode):
+                    size = size_text(status.st_size) if stat.S_ISREG(mode) else kind(mode)
+                    ending = f"  {size}"
+                rows[name] = f"{shown(name)}{ending}"
+    return rows, max(0, len(names) - limit)

@@ -1,13 +1,97 @@
 """Text files: encoding, byte order mark and line ends, and numbered lines for the model."""
 
 import codecs
+import itertools
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS
-from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, with_overrun
+
+MAX_LINE_CHARS = 2_000
+_PART = re.compile(r"\s*(\d+)\s*(-?)\s*(\d*)\s*")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A wanted range of lines, 1-based; no last one means the end."""
+
+    first: int = 1
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The lines that are shown, and whether the output limit cut them."""
+
+    lines: list[str]
+    first: int
+    cut: bool
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.lines)
+
+
+def parse_lines(text: str | None) -> Lines:
+    """Parse a range such as "120-400", "120-" or "7"; ToolError if it is invalid."""
+    if text is None or not text.strip():
+        return Lines()
+    match = _PART.fullmatch(text)
+    if not match or int(match[1]) < 1:
+        raise ToolError(f'lines={text!r} is not a range of lines. Write "120-400", "120-" or "7".')
+    first = int(match[1])
+    last = int(match[3]) if match[3] else None if match[2] else first
+    if last is not None and last < first:
+        raise ToolError(f"lines={text!r} ends before it begins.")
+    return Lines(first, last)
+
+
+def parse_pages(text: str | None, total: int, unit: str) -> list[int]:
+    """Parse numbers such as "1-3,7" or "5-"; ToolError if no such page exists."""
+    if text is None or not text.strip():
+        return list(range(1, total + 1))
+    chosen: list[int] = []
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if not match:
+            raise ToolError(f'pages={text!r} is not understood. Write "3", "1-3,7" or "5-".')
+        first = int(match[1])
+        last = min(int(match[3]), total) if match[3] else total if match[2] else first
+        chosen += [page for page in range(max(first, 1), last + 1) if page <= total]
+    if not chosen:
+        raise ToolError(f"pages={text!r} names nothing: the document has {total} {unit}s.")
+    return chosen
+
+
+def take(lines: Iterable[str], wanted: Lines, max_chars: int) -> Excerpt:
+    """Take the wanted lines, or as many as fit. Reads no further than needed.
+
+    At least one line is taken; a little more than `max_chars` is taken whole.
+    """
+    taken: list[str] = []
+    used = fitting = 0
+    for line in itertools.islice(lines, wanted.first - 1, wanted.last):
+        used += len(line) + 1
+        if used > with_overrun(max_chars) and taken:
+            return Excerpt(taken[: max(fitting, 1)], wanted.first, cut=True)
+        taken.append(line)
+        fitting += used <= max_chars
+    return Excerpt(taken, wanted.first, cut=False)
+
+
+def wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Break very long lines, at a space if possible, so that each part can be requested."""
+    for line in lines:
+        rest = line
+        while len(rest) > MAX_LINE_CHARS:
+            at = rest.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS) + 1 or MAX_LINE_CHARS
+            yield rest[:at]
+            rest = rest[at:]
+        yield rest
+
 
 _CONTEXT_LINES = 4
 _BOMS = (
@@ -22,8 +106,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_MIN_UTF16_BYTES = 16
-"""Bytes; less is not evidence of UTF-16."""
+_MIN_UTF16_BYTES = 16  # bytes; less is not evidence of UTF-16
 _UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
 _UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
@@ -33,12 +116,9 @@ _EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
 
 @dataclass(frozen=True)
 class Encoding:
-    """How bytes and text correspond."""
-
     name: str
     bom: bytes = b""
-    errors: str = "strict"
-    """`surrogateescape` for UTF-8 with a few broken bytes, which are kept."""
+    errors: str = "strict"  # `surrogateescape` for UTF-8 with a few broken bytes, which are kept
 
     def decode(self, data: bytes) -> str:
         """Turn a whole file into text; UnicodeError if it is not in this encoding."""
@@ -206,7 +286,6 @@ def numbered(lines: list[str], first: int, last: int, max_chars: int) -> str:
 
 
 def snippet(lines: list[str], first: int, last: int) -> str:
-    """Show changed lines and a few around them."""
     first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
     return (
         numbered(lines, first, last, MIN_OBSERVATION_CHARS) if lines else "(the file is empty now)"
@@ -218,19 +297,15 @@ def _fitting(lines: list[str], numbers: range, max_chars: int) -> tuple[list[str
     taken: list[str] = []
     used = 0
     for number in numbers:
-        row = f"{number:6}\t{_view_line(lines[number - 1])}"
+        text = printable(lines[number - 1].rstrip("\r\n"))
+        if (more := len(text) - MAX_LINE_CHARS) > 0:
+            text = f"{text[:MAX_LINE_CHARS]} [{more} more characters in this line]"
+        row = f"{number:6}\t{text}"
         used += len(row) + 1
         if used > max_chars and taken:
             return taken, used - len(row) - 1
         taken.append(row)
     return taken, used
-
-
-def _view_line(line: str) -> str:
-    text = printable(line.rstrip("\r\n"))
-    if len(text) <= MAX_LINE_CHARS:
-        return text
-    return f"{text[:MAX_LINE_CHARS]} [{len(text) - MAX_LINE_CHARS} more characters in this line]"
 
 
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
@@ -266,7 +341,6 @@ def decode_page(data: bytes, declared: str | None = None) -> str:
 
 
 def _declared(data: bytes, declared: str | None) -> list[str]:
-    """Return the encodings that header and tags name, as Python knows them."""
     head = data[:_META_WITHIN]
     found = _META_CHARSET.search(head) or _XML_ENCODING.search(head)
     labels = [declared, found[1].decode("ascii") if found else None]

@@ -1,53 +1,44 @@
-"""The search engines with a documented HTTP interface."""
+"""The search engines: those with an HTTP interface, and those that ddgs asks without a key."""
 
+import asyncio
 import base64
+import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+from ddgs.ddgs import DDGS
 from pydantic import SecretStr
 
-from openmanus_graph.backends.search.search_engine import (
-    EngineError,
-    Hit,
-    Question,
-    SearchQuery,
-    ask,
-    hits_of,
-    paged,
-    plain,
-)
+from openmanus_graph.backends.models.endpoint import certificate_path
+from openmanus_graph.backends.search import search_engine
+from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
 from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, codes
 
 _MAX_WORDS_CHARS = 160
 _MAX_NAMED = 4
-_SEARXNG_PAGE = 10
-"""Pages differ in length; a shorter one is the last."""
+_SEARXNG_PAGE = 10  # pages differ in length; a shorter one is the last
 _SEARXNG_REFUSALS = {
     403: "it does not give out JSON (HTTP 403); add json to search.formats in its settings.yml",
     429: "its limiter refuses programs (HTTP 429); set server.limiter to false in its settings.yml",
 }
 
 
-class Searxng:
-    """SearXNG, a search server that the person runs, by address.
+def searxng(url: str) -> search_engine.SearchEngine:
+    """Return SearXNG, a search server that the person runs.
 
     https://docs.searxng.org/dev/search_api.html
     """
+    parts = urlsplit(url)
+    login, _, place = parts.netloc.rpartition("@")
+    # In a header, because addresses are logged.
+    encoded = base64.b64encode(unquote(login).encode()).decode()
+    headers = {"Authorization": f"Basic {encoded}"} if login else {}
+    path = parts.path.rstrip("/").removesuffix("/search")
+    address = f"{parts.scheme}://{place}{path}/search"
 
-    name = "searxng"
-    ignores = ()
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        login, _, place = parts.netloc.rpartition("@")
-        # In a header, because addresses are logged.
-        encoded = base64.b64encode(unquote(login).encode()).decode()
-        self._login = SecretStr(f"Basic {encoded}" if login else "")
-        path = parts.path.rstrip("/").removesuffix("/search")
-        self._url = f"{parts.scheme}://{place}{path}/search"
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
+    async def search(query: SearchQuery) -> list[Hit]:
         params = {
             "q": query.text,
             "format": "json",
@@ -57,20 +48,19 @@ class Searxng:
 
         async def page(number: int) -> list[Hit]:
             shown = {**params, "pageno": str(number + 1)}
-            login = self._login.get_secret_value()
-            headers = {"Authorization": login} if login else {}
-            answer = await ask(
-                Question("GET", self._url, shown, headers, refusals=_SEARXNG_REFUSALS)
+            answer = await search_engine.ask(
+                "GET", address, headers, params=shown, refusals=_SEARXNG_REFUSALS
             )
-            hits = hits_of(answer.get("results"), title="title", url="url", snippet="content")
+            hits = search_engine.hits_of(answer.get("results"), snippet="content")
             failed = _failed_engines(answer)
             if not hits and failed:
-                raise EngineError(
-                    f"its own engines did not answer: {failed}", passing=True, quotes=True
-                )
+                words = f"its own engines did not answer: {failed}"
+                raise EngineError(words, passing=True, quotes=True)
             return hits
 
-        return await paged(page, query.count, _SEARXNG_PAGE)
+        return await search_engine.paged(page, query.count, _SEARXNG_PAGE)
+
+    return search_engine.SearchEngine("searxng", search)
 
 
 def _failed_engines(answer: Mapping[str, Any]) -> str:
@@ -95,20 +85,13 @@ _TAVILY_REFUSALS = {
 }
 
 
-class Tavily:
-    """By key; takes countries by their English names, and no language.
+def tavily(key: SecretStr, url: str = _TAVILY_URL) -> search_engine.SearchEngine:
+    """Return Tavily; it takes countries by their English names, and no language.
 
     https://docs.tavily.com/documentation/api-reference/endpoint/search
     """
 
-    name = "tavily"
-    ignores = ("lang",)
-
-    def __init__(self, key: SecretStr, url: str = _TAVILY_URL) -> None:
-        self._key = key
-        self._url = f"{url}/search"
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
+    async def search(query: SearchQuery) -> list[Hit]:
         body = {
             "query": query.text_up_to(_TAVILY_QUERY_CHARS),
             "max_results": min(query.count, _TAVILY_MOST),
@@ -118,11 +101,13 @@ class Tavily:
         country = COUNTRY_NAMES.get(query.locale.country)
         if country:
             body["country"] = country
-        headers = {"Authorization": f"Bearer {self._key.get_secret_value()}"}
-        answer = await ask(
-            Question("POST", self._url, headers=headers, body=body, refusals=_TAVILY_REFUSALS)
+        headers = {"Authorization": f"Bearer {key.get_secret_value()}"}
+        answer = await search_engine.ask(
+            "POST", f"{url}/search", headers, body=body, refusals=_TAVILY_REFUSALS
         )
-        return hits_of(answer.get("results"), title="title", url="url", snippet="content")
+        return search_engine.hits_of(answer.get("results"), snippet="content")
+
+    return search_engine.SearchEngine("tavily", search, ("lang",))
 
 
 _BRAVE_URL = "https://api.search.brave.com"
@@ -140,20 +125,13 @@ _BRAVE_LANGUAGES = codes(
 _BRAVE_OWN_CODES = {"ja": "jp", "no": "nb", "nn": "nb"}
 
 
-class Brave:
-    """By key.
+def brave(key: SecretStr, url: str = _BRAVE_URL) -> search_engine.SearchEngine:
+    """Return Brave.
 
     https://api-dashboard.search.brave.com/api-reference/web/search/get
     """
 
-    name = "brave"
-    ignores = ()
-
-    def __init__(self, key: SecretStr, url: str = _BRAVE_URL) -> None:
-        self._key = key
-        self._url = f"{url}/res/v1/web/search"
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
+    async def search(query: SearchQuery) -> list[Hit]:
         size = min(query.count, _BRAVE_PAGE)
         params = {
             "q": query.text_up_to(_BRAVE_QUERY_CHARS, _BRAVE_QUERY_WORDS),
@@ -162,18 +140,20 @@ class Brave:
             "result_filter": "web",
             **_brave_locale(query.locale),
         }
-        headers = {"X-Subscription-Token": self._key.get_secret_value()}
+        headers = {"X-Subscription-Token": key.get_secret_value()}
 
         async def page(number: int) -> list[Hit]:
-            answer = await ask(
-                Question("GET", self._url, {**params, "offset": str(number)}, headers)
-            )
+            shown = {**params, "offset": str(number)}
+            address = f"{url}/res/v1/web/search"
+            answer = await search_engine.ask("GET", address, headers, params=shown)
             web: Any = answer.get("web") or {}  # left out when nothing was found
             if not isinstance(web, dict):
                 raise EngineError("its answer is not in the documented form")
-            return hits_of(web.get("results"), title="title", url="url", snippet="description")
+            return search_engine.hits_of(web.get("results"), snippet="description")
 
-        return await paged(page, query.count, size)
+        return await search_engine.paged(page, query.count, size)
+
+    return search_engine.SearchEngine("brave", search)
 
 
 def _brave_locale(locale: SearchLocale) -> dict[str, str]:
@@ -203,39 +183,33 @@ _GOOGLE_REFUSALS = {
 }
 
 
-class Google:
-    """Google's Custom Search JSON API, by key and search engine id (cx).
+def google(key: SecretStr, cx: str, url: str = _GOOGLE_URL) -> search_engine.SearchEngine:
+    """Return Google's Custom Search JSON API, by key and search engine id (cx).
 
     https://developers.google.com/custom-search/v1/cse/list
     Closed to new customers; existing keys work until 1 January 2027.
     """
 
-    name = "google"
-    ignores = ()
-
-    def __init__(self, key: SecretStr, cx: str, url: str = _GOOGLE_URL) -> None:
-        self._key = key
-        self._cx = cx
-        self._url = f"{url}/customsearch/v1"
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
+    async def search(query: SearchQuery) -> list[Hit]:
         size = min(query.count, _GOOGLE_PAGE)
         params = {
             "q": query.text_up_to(_GOOGLE_QUERY_CHARS),
-            "cx": self._cx,
+            "cx": cx,
             "num": str(size),
             **_google_locale(query.locale),
         }
-        headers = {"X-Goog-Api-Key": self._key.get_secret_value()}
+        headers = {"X-Goog-Api-Key": key.get_secret_value()}
 
         async def page(number: int) -> list[Hit]:
             shown = {**params, "start": str(number * size + 1)}
-            answer = await ask(
-                Question("GET", self._url, shown, headers, refusals=_GOOGLE_REFUSALS)
+            answer = await search_engine.ask(
+                "GET", f"{url}/customsearch/v1", headers, params=shown, refusals=_GOOGLE_REFUSALS
             )
-            return hits_of(answer.get("items"), title="title", url="link", snippet="snippet")
+            return search_engine.hits_of(answer.get("items"), url="link", snippet="snippet")
 
-        return await paged(page, query.count, size)
+        return await search_engine.paged(page, query.count, size)
+
+    return search_engine.SearchEngine("google", search)
 
 
 def _google_locale(locale: SearchLocale) -> dict[str, str]:
@@ -254,29 +228,120 @@ _BAIDU_MOST = 50
 _BAIDU_QUERY_CHARS = 72
 
 
-class Baidu:
-    """Baidu Search of the Qianfan platform, by key; takes neither language nor country.
+def baidu(key: SecretStr, url: str = _BAIDU_URL) -> search_engine.SearchEngine:
+    """Return Baidu Search of the Qianfan platform; it takes neither language nor country.
 
     https://ai.baidu.com/ai-doc/AppBuilder/pmaxd1hvy
     """
 
-    name = "baidu"
-    ignores = ("lang", "country")
-
-    def __init__(self, key: SecretStr, url: str = _BAIDU_URL) -> None:
-        self._key = key
-        self._url = f"{url}/v2/ai_search/web_search"
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
+    async def search(query: SearchQuery) -> list[Hit]:
+        secret = key.get_secret_value()
         body = {
             "messages": [{"role": "user", "content": query.text_up_to(_BAIDU_QUERY_CHARS)}],
             "search_source": "baidu_search_v2",
             "resource_type_filter": [{"type": "web", "top_k": min(query.count, _BAIDU_MOST)}],
         }
-        headers = {"Authorization": f"Bearer {self._key.get_secret_value()}"}
-        answer = await ask(Question("POST", self._url, headers=headers, body=body))
+        address, headers = f"{url}/v2/ai_search/web_search", {"Authorization": f"Bearer {secret}"}
+        answer = await search_engine.ask("POST", address, headers, body=body)
         if answer.get("code") and "references" not in answer:
-            said = plain(answer.get("message"), _MAX_WORDS_CHARS)
-            said = said.replace(self._key.get_secret_value(), "***")
+            said = search_engine.plain(answer.get("message"), _MAX_WORDS_CHARS)
+            said = said.replace(secret, "***")
             raise EngineError(f"error {answer['code']}: {said}", quotes=True)
-        return hits_of(answer.get("references"), title="title", url="url", snippet="content")
+        return search_engine.hits_of(answer.get("references"), snippet="content")
+
+    return search_engine.SearchEngine("baidu", search, ("lang", "country"))
+
+
+REQUEST_TIMEOUT_S = 5
+"""Of one request of ddgs, which reads the engines' public pages; a search takes one or two."""
+_IGNORES = {"yahoo": ("lang", "country"), "wikipedia": ("country",)}
+_PAGE = 10
+_NOTHING = "No results found"
+# Where DuckDuckGo's own codes are not those of ISO.
+_DUCK_LANGUAGES = {"ja": "jp", "ko": "kr", "nb": "no", "nn": "no"}
+_CAUSES = {
+    "error resolving DNS": "its name cannot be resolved: is there a network?",
+    "dns error": "its name cannot be resolved: is there a network?",
+    "ertificate": "its certificate is not trusted here",
+    "ConnectError": "it cannot be reached",
+    "timed out": "it did not answer in time",
+}
+
+
+def metasearch(backend: str) -> search_engine.SearchEngine:
+    """Return one of ddgs's backends."""
+
+    async def search(query: SearchQuery) -> list[Hit]:
+        async def page(number: int) -> list[Hit]:
+            return await asyncio.to_thread(_ask_ddgs, backend, query, number + 1)
+
+        return await search_engine.paged(page, query.count, _PAGE)
+
+    return search_engine.SearchEngine(f"ddgs:{backend}", search, _IGNORES.get(backend, ()))
+
+
+def _ask_ddgs(backend: str, query: SearchQuery, page: int) -> list[Hit]:
+    """Ask for one page. Blocks."""
+    from ddgs.exceptions import DDGSException  # ddgs takes a while to load
+
+    authorities = certificate_path()
+    verify = str(authorities) if authorities and authorities.is_file() else True
+    client = _WatchedDDGS(timeout=REQUEST_TIMEOUT_S, verify=verify)
+    started = time.monotonic()
+    try:
+        found: list[dict[str, Any]] = client.text(
+            query.text,
+            region=region(query.locale, backend),
+            max_results=query.count,
+            page=page,
+            backend=backend,
+        )
+    except DDGSException as error:
+        if time.monotonic() - started >= REQUEST_TIMEOUT_S:
+            raise EngineError("it did not answer in time", passing=True) from error
+        refused = next((status for status in client.statuses if status != HTTPStatus.OK), None)
+        if refused is not None:
+            words = f"it refuses programs for the moment (HTTP {refused})"
+            raise EngineError(words, passing=True) from error
+        if _NOTHING in str(error):
+            return []
+        # ddgs wraps several errors into one another.
+        cause = next((words for sign, words in _CAUSES.items() if sign in str(error)), None)
+        words = cause or search_engine.plain(str(error), _MAX_WORDS_CHARS)
+        raise EngineError(words, passing=True, quotes=cause is None) from error
+    return search_engine.hits_of(found, url="href", snippet="body")
+
+
+def region(locale: SearchLocale, backend: str) -> str:
+    """Return ddgs's `country-language`, which each backend reads in its own way."""
+    if backend != "duckduckgo":
+        return f"{locale.country}-{locale.lang}"
+    country = "uk" if locale.country == "gb" else locale.country
+    language = _DUCK_LANGUAGES.get(locale.lang, locale.lang)
+    if locale.lang == "zh":
+        language = "tzh" if locale.traditional else "zh"
+    return f"{country}-{language}"
+
+
+class _WatchedDDGS(DDGS):
+    """Records the statuses of responses; if ddgs changes inside, only these are missing."""
+
+    def __init__(self, timeout: int, verify: bool | str) -> None:
+        super().__init__(timeout=timeout, verify=verify)
+        self.statuses: list[int] = []
+
+    def _get_engines(self, category: str, backend: str) -> list[Any]:
+        engines = super()._get_engines(category, backend)
+        for engine in engines:
+            client: Any = getattr(engine, "http_client", None)
+            if client is not None:
+                client.request = self._watched(client.request)
+        return engines
+
+    def _watched(self, request: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            answer = request(*args, **kwargs)
+            self.statuses.append(answer.status_code)
+            return answer
+
+        return watched

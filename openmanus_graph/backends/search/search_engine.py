@@ -4,10 +4,11 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol, cast
+from types import MappingProxyType
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import httpx2
@@ -31,8 +32,7 @@ _USUAL_PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True)
 class SearchQuery:
     text: str
-    count: int = 5
-    """How many results are wanted."""
+    count: int = 5  # how many results are wanted
     locale: SearchLocale = SearchLocale()
 
     def text_up_to(self, characters: int, words: int | None = None) -> str:
@@ -46,13 +46,10 @@ class SearchQuery:
 
 @dataclass(frozen=True)
 class Hit:
-    """One result."""
-
     title: str
     url: str
     snippet: str = ""
-    engine: str = ""
-    """Which engine found it."""
+    engine: str = ""  # which engine found it
 
 
 class EngineError(Exception):
@@ -79,28 +76,19 @@ class EngineError(Exception):
         self.quotes = quotes
 
 
-class SearchEngine(Protocol):
-    @property
-    def name(self) -> str:
-        """The name in results and messages."""
-        ...
-
-    @property
-    def ignores(self) -> tuple[str, ...]:
-        """Which of `lang` and `country` the engine does not support."""
-        ...
-
-    async def search(self, query: SearchQuery) -> list[Hit]:
-        """Return hits, best first; none if it found nothing. EngineError: it did not answer."""
-        ...
+@dataclass(frozen=True)
+class SearchEngine:
+    name: str  # the name in results and messages
+    search: Callable[[SearchQuery], Coroutine[Any, Any, list[Hit]]]
+    """Returns hits, best first; none if it found nothing. EngineError: it did not answer."""
+    ignores: tuple[str, ...] = ()  # which of `lang` and `country` the engine does not support
 
 
-def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
+def hits_of(entries: Any, *, url: str = "url", snippet: str) -> list[Hit]:
     """Return the hits of an engine's list, without entries that have no web address.
 
-    Args:
-        entries: The list; None counts as an empty one. EngineError for anything else.
-        title: The key of an entry's title, as `url` and `snippet` are of the others.
+    None counts as an empty list; EngineError for anything else. `url` and `snippet` are the keys of
+    an entry's address and text.
     """
     if entries is None:
         return []
@@ -113,13 +101,12 @@ def hits_of(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
             given = fields.get(url)
             address = given.strip() if isinstance(given, str) else ""
             if is_web_address(address) and len(address) <= MAX_URL_CHARS:
-                name = plain(fields.get(title), MAX_TITLE_CHARS) or address
+                name = plain(fields.get("title"), MAX_TITLE_CHARS) or address
                 found.append(Hit(name, address, plain(fields.get(snippet), MAX_SNIPPET_CHARS)))
     return found
 
 
 def is_web_address(url: str) -> bool:
-    """Return True if this is an http or https address with a host."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in _USUAL_PORTS and bool(parts.hostname) and parts.port != 0
@@ -167,36 +154,42 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True)
-class Question:
-    """One HTTP request to an engine."""
+async def ask(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    params: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+    refusals: Mapping[int, str] = MappingProxyType({}),
+) -> Mapping[str, Any]:
+    """Return the JSON object with which an engine answers. EngineError says why there is none.
 
-    method: str
-    url: str
-    params: Mapping[str, str] = field(default_factory=dict[str, str])
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    body: Mapping[str, Any] | None = None
-    refusals: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Statuses with a special meaning for this engine, and that meaning."""
-
-
-async def ask(question: Question) -> Mapping[str, Any]:
-    """Return the JSON object that answers. EngineError says why there is none."""
+    `refusals` are statuses with a special meaning for this engine, and that meaning.
+    """
+    sent, content = {"Accept": "application/json", **headers}, bytearray()
     try:
-        async with await asyncio.to_thread(_client) as client:
-            status, headers, body = await _exchange(client, question)
+        async with (
+            await asyncio.to_thread(_client) as client,
+            client.stream(method, url, params=params, headers=sent, json=body) as answer,
+        ):
+            async for piece in answer.aiter_bytes():
+                content += piece
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise EngineError("its answer is longer than 5 MB")
     except httpx2.TimeoutException as error:
         raise EngineError("it did not answer in time", passing=True) from error
     except httpx2.HTTPError as error:
-        host = urlsplit(question.url).hostname
         known = (words for sign, words in _CAUSES.items() if sign in str(error))
         cause = next(known, type(error).__name__)  # a few words, without addresses
+        host = urlsplit(url).hostname
         raise EngineError(f"{host} cannot be reached ({cause})", passing=True) from error
     except httpx2.InvalidURL as error:
         raise EngineError("its address is not a web address") from error
-    if status != HTTPStatus.OK:
-        raise _refusal(question, status, headers, body)
-    return _object(body)
+    if answer.status_code != HTTPStatus.OK:
+        said = _said(bytes(content), headers.values())
+        raise _refusal(answer.status_code, answer.headers, said, refusals)
+    return _object(bytes(content))
 
 
 async def paged(
@@ -227,35 +220,16 @@ def _client() -> httpx2.AsyncClient:
         raise EngineError(f"the environment's proxy cannot be used ({error})") from error
 
 
-async def _exchange(
-    client: httpx2.AsyncClient, question: Question
-) -> tuple[int, httpx2.Headers, bytes]:
-    body = bytearray()
-    async with client.stream(
-        question.method,
-        question.url,
-        params=question.params or None,
-        headers={"Accept": "application/json", **question.headers},
-        json=question.body,
-    ) as answer:
-        async for piece in answer.aiter_bytes():
-            body += piece
-            if len(body) > MAX_ANSWER_BYTES:
-                raise EngineError("its answer is longer than 5 MB")
-        return answer.status_code, answer.headers, bytes(body)
-
-
 def _refusal(
-    question: Question, status: int, headers: Mapping[str, str], body: bytes
+    status: int, headers: Mapping[str, str], said: str, refusals: Mapping[int, str]
 ) -> EngineError:
-    said = _said(body, question.headers.values())
     wait_s = retry_after_s(headers)
     if wait_s is None and status == HTTPStatus.TOO_MANY_REQUESTS:
         # Brave's header: seconds until each window opens again, the shortest first.
         first = headers.get("x-ratelimit-reset", "").split(",")[0].strip()
         wait_s = float(first) if first.isdecimal() else None
-    if status in question.refusals:
-        reason = question.refusals[status]
+    if status in refusals:
+        reason = refusals[status]
     elif status == HTTPStatus.UNAUTHORIZED:
         reason = "its key was refused (HTTP 401)"
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -270,7 +244,6 @@ def _refusal(
 
 
 def _said(body: bytes, secrets: Any) -> str:
-    """Return the engine's own words about an error, without keys."""
     try:
         words = _first_text(json.loads(body))
     except (ValueError, RecursionError):
@@ -278,8 +251,7 @@ def _said(body: bytes, secrets: Any) -> str:
     for secret in secrets:
         for part in {secret, secret.removeprefix("Bearer ")} - {""}:
             words = words.replace(part, "***")
-    words = " ".join(words.split())
-    return words[:_MAX_WORDS_CHARS]
+    return " ".join(words.split())[:_MAX_WORDS_CHARS]
 
 
 def _first_text(value: Any, depth: int = 0) -> str:

@@ -13,18 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.backends.models.endpoint import environment_proxy
 from openmanus_graph.errors import TrustedToolError
-from openmanus_graph.state.addresses import (
-    LOOPBACK_NAMES,
-    PORTS,
-    IPAddress,
-    WebAddress,
-    bare_domain,
-    literal_ip,
-    normal_host,
-    parse_address,
-    parse_allowed,
-    within,
-)
+from openmanus_graph.state import addresses
+from openmanus_graph.state.addresses import IPAddress, WebAddress, bare_domain, normal_host, within
 from openmanus_graph.state.settings import Settings
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -37,7 +27,6 @@ _PRIVATE_DOMAINS = ("localhost", "local", "localdomain", "internal", "intranet",
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the operating system."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -49,29 +38,24 @@ class Guard:
 
     allow_hosts: tuple[str, ...] = ()
     """`HOST[:PORT]`s that may be reached although they are private or not among the domains."""
-    allowed_domains: tuple[str, ...] = ()
-    """If set, only these are allowed; subdomains are included."""
+    allowed_domains: tuple[str, ...] = ()  # if set, only these are allowed; subdomains are included
     denied_domains: tuple[str, ...] = ()
     """Never allowed, subdomains included; takes precedence over both others."""
     resolver: Resolver = system_resolver
 
     @classmethod
     def of(cls, settings: Settings) -> "Guard":
-        """Make the guard of a run."""
         web = settings.web
         return cls(settings.allow_hosts, web.allowed_domains, web.denied_domains)
 
     def check(self, url: str) -> WebAddress:
         """Check a URL as far as possible without resolving its host name."""
-        address = parse_address(url)
+        address = addresses.parse_address(url)
         self.check_host(address.host, address.port)
         return address
 
     def check_host(self, host: str, port: int) -> None:
-        """Check a host by its name, or by its address if it is an IP literal.
-
-        This is the only check when a proxy resolves the names.
-        """
+        """Check a host by its name or literal address: the only check if a proxy resolves names."""
         host = normal_host(host)
         if any(within(host, bare_domain(entry)) for entry in self.denied_domains):
             raise TrustedToolError(
@@ -87,7 +71,7 @@ class Guard:
                 f"{host} was not reached: the configuration allows only "
                 f"{', '.join(self.allowed_domains)}. Find what you need there."
             )
-        address = literal_ip(host)
+        address = addresses.literal_ip(host)
         inside = "." not in host or any(within(host, name) for name in _PRIVATE_DOMAINS)
         if inside if address is None else not is_public(address):
             raise _private_error(host, port, host)
@@ -96,32 +80,21 @@ class Guard:
         """Return whether the person allowed exactly this host, or this port of it."""
         host = normal_host(host)
         for entry in self.allow_hosts:
-            name, allowed_port = parse_allowed(entry)
-            same = host == name or (host in LOOPBACK_NAMES and name in LOOPBACK_NAMES)
+            name, allowed_port = addresses.parse_allowed(entry)
+            same = host == name or (
+                host in addresses.LOOPBACK_NAMES and name in addresses.LOOPBACK_NAMES
+            )
             if same and allowed_port in (None, port):
                 return True
         return False
 
     async def resolve(self, host: str, port: int) -> list[IPAddress]:
-        """Return the addresses to connect to, all of them checked.
-
-        Raises:
-            ToolError: The host may not be reached, or there is no such host.
-        """
+        """Return the addresses to connect to, all of them checked."""
         host = normal_host(host)
         self.check_host(host, port)
-        literal = literal_ip(host)
+        literal = addresses.literal_ip(host)
         if literal is not None:
             return [literal]
-        found = await self._look_up(host, port)
-        if self.allows(host, port):
-            return found
-        public = [address for address in found if is_public(address)]
-        if not public:
-            raise _private_error(host, port, str(found[0]))
-        return public
-
-    async def _look_up(self, host: str, port: int) -> list[IPAddress]:
         try:
             found = [ip_address(text) for text in await self.resolver(host, port)]
         except (OSError, UnicodeError) as error:
@@ -132,7 +105,12 @@ class Guard:
             ) from error
         if not found:
             raise TrustedToolError(f"The host {host} has no address. Check the spelling.")
-        return found
+        if self.allows(host, port):
+            return found
+        public = [address for address in found if is_public(address)]
+        if not public:
+            raise _private_error(host, port, str(found[0]))
+        return public
 
 
 def is_public(address: IPAddress) -> bool:
@@ -188,13 +166,12 @@ def parse_upstream(server: str, username: str = "", password: str = "") -> Upstr
     return Upstream(
         parts.scheme,
         host,
-        port or PORTS[parts.scheme],
+        port or addresses.PORTS[parts.scheme],
         username or unquote(parts.username or ""),
         password or unquote(parts.password or ""),
     )
 
 
 def environment_upstream(scheme: str, host: str, port: int) -> Upstream | None:
-    """Return the environment's proxy for a host, if there is one and it is not exempt."""
     server = environment_proxy(scheme, host, port)
     return None if server is None else parse_upstream(server)

@@ -6,20 +6,24 @@ extract articles (trafilatura, readability-lxml) were tried: they lose lists of 
 as the articles of a shop, or parts of code and headings, which an agent needs.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
+from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.backends.files.text_file import decode_page
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
+
 MAX_BYTES = 5 * 1024 * 1024
-MAX_TAGS = 100_000
-"""How many elements of any kind can be converted within the child's timeout."""
+MAX_TAGS = 100_000  # how many elements of any kind can be converted within the child's timeout
 _TAG = re.compile(r"<[a-zA-Z]")
 # Not `head`: where a page leaves out its tags, the parser puts elements it does not know into it.
 _DROPPED = (
@@ -43,8 +47,7 @@ _MENU = re.compile(
 )
 _MENU_LINK_SHARE = 0.6
 """Share of links in a text above which it is a menu, if id or class also suggest one."""
-_MAIN_TEXT_SHARE = 0.25
-"""Minimum share of the page's text in the element marked as main content."""
+_MAIN_TEXT_SHARE = 0.25  # minimum share of the page's text in the element marked as main content
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
 _USUAL_THRESHOLD = 10
 _PERMALINK_MARKS = ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1")
@@ -74,7 +77,9 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     (main, rest), dropped = _split(soup), 0
     threshold = int(request["word_count_threshold"])
     if threshold > 1:
-        rest, dropped = _without_short_lines(rest, threshold)
+        lines = rest.split("\n")
+        kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= threshold]
+        rest, dropped = "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
     if threshold > _USUAL_THRESHOLD:
         main, more = _without_short_blocks(main, threshold)
         dropped += more
@@ -108,13 +113,6 @@ def _without_short_blocks(text: str, words: int) -> tuple[str, int]:
     return "\n\n".join(kept), dropped
 
 
-def _without_short_lines(text: str, words: int) -> tuple[str, int]:
-    """Remove lines of fewer words, as in menus."""
-    lines = text.split("\n")
-    kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= words]
-    return "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
-
-
 def _description(soup: "BeautifulSoup") -> str:
     for meta in soup.find_all("meta"):
         named = str(meta.get("name", "")).lower(), meta.get("property")
@@ -124,7 +122,6 @@ def _description(soup: "BeautifulSoup") -> str:
 
 
 def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
-    """Make links absolute; remove invalid ones."""
     base = soup.find("base", href=True)
     if base is not None:
         url = _absolute(url, str(base["href"])) or url
@@ -206,7 +203,6 @@ def _make_inline(link: "Tag", soup: "BeautifulSoup") -> None:
 
 
 def _split(soup: "BeautifulSoup") -> tuple[str, str]:
-    """Return the main content and the rest of the page."""
     body: Tag = soup
     main = _main_element(body)
     if main is not None:
@@ -214,7 +210,13 @@ def _split(soup: "BeautifulSoup") -> tuple[str, str]:
         asides = [tag for tag in main.find_all(_is_aside) if tag.name != "aside"]
     else:
         main = body
-        asides = [*_outermost(main.find_all(_is_aside)), *_page_headers(main)]
+        asides = _outermost(main.find_all(_is_aside))
+        # Headers of the page, not of an article; one that holds the only heading stays.
+        asides += [
+            tag
+            for tag in main.find_all("header")
+            if tag.find_parent(["article", "section"]) is None and tag.find("h1") is None
+        ]
         asides += [tag for tag in main.find_all(["div", "ul", "section"]) if _is_menu(tag)]
     aside_texts = [_markdown(tag.extract()) for tag in _outermost(asides)]
     rest = [] if main is body else [_markdown(body)]
@@ -238,15 +240,6 @@ def _is_aside(tag: "Tag") -> bool:
     return tag.name in _ASIDES or tag.get("role") in _ASIDE_ROLES
 
 
-def _page_headers(body: "Tag") -> list["Tag"]:
-    """Return headers of the page, not of an article; one that holds the only heading stays."""
-    return [
-        tag
-        for tag in body.find_all("header")
-        if tag.find_parent(["article", "section"]) is None and tag.find("h1") is None
-    ]
-
-
 def _is_menu(tag: "Tag") -> bool:
     if not _MENU.search(_names(tag)):
         return False
@@ -268,7 +261,6 @@ def _outermost(tags: Iterable["Tag"]) -> list["Tag"]:
 
 
 def _markdown(tag: "Tag") -> str:
-    """Convert an element."""
     from markdownify import MarkdownConverter
 
     for image in tag.find_all("img"):
@@ -292,3 +284,130 @@ def _language(tag: "Tag") -> str:
     inner = tag.find("code")
     found = _LANGUAGE.search(_names(tag) + " " + (_names(inner) if inner else ""))
     return found[1] if found else ""
+
+
+REST_HEADING = "## Menus and the rest of the page"
+CHUNK_CHARS = 6000
+PART_CHARS = 30_000
+MAX_PARTS = 6  # of a longer text, the parts that share the most words with a question
+_CONVERT_ENTRY = "openmanus_graph.backends.web.page_text:convert"
+_WORD = re.compile(r"\w{3,}")
+_HEADING = re.compile(r"(#{1,6}) +(.+)")
+
+
+@dataclass(frozen=True)
+class PageText:
+    title: str
+    description: str
+    main: str  # Markdown of the main content; links are whole addresses
+    rest: str  # Markdown of menus, sidebars and footers
+    words: int
+    internal_links: int
+    external_links: int
+    images: int
+    dropped_blocks: int  # blocks left out because they have fewer words than the threshold
+    read: int
+    """How many characters were read of a page that is too long; 0 if it was read completely."""
+
+    @property
+    def markdown(self) -> str:
+        """Everything, the main content first."""
+        return whole([self])
+
+
+def whole(texts: Sequence[PageText]) -> str:
+    """Join pages, such as a page and its frames, with the main contents first.
+
+    A note on missing text comes before them, because only the beginning of a long text is shown.
+    """
+    main = [text.main for text in texts]
+    read = next((text.read for text in texts if text.read), 0)
+    note = f"[The page is longer; only its first {read / 1e6:.1f} MB were read.]" if read else ""
+    rest = "\n\n".join(filter(None, (text.rest for text in texts)))
+    return "\n\n".join(filter(None, (note, *main, f"{REST_HEADING}\n\n{rest}" if rest else "")))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a text that begins at a heading, or continues a section that was too long."""
+
+    heading: str
+    """The headings above it and its own, such as "Guide > Install"; empty before the first."""
+    text: str
+    first_line: int  # 1-based, in the whole text
+    last_line: int
+
+
+async def page_text(
+    html: bytes | str, url: str, *, charset: str | None = None, word_count_threshold: int = 0
+) -> PageText:
+    """Convert a page. ToolError if its parser failed; that ends only the child process.
+
+    The threshold leaves out shorter lines of menus and footers. Above the usual 10 it leaves out
+    plain paragraphs of the main content as well.
+    """
+    data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
+    declared = charset if isinstance(html, bytes) else "utf-8"
+    request = {"url": url, "charset": declared, "word_count_threshold": word_count_threshold}
+
+    def convert() -> PageText:
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            return PageText(**run_in_child(_CONVERT_ENTRY, file, request, what="The HTML parser"))
+
+    return await asyncio.to_thread(convert)
+
+
+def chunks(text: str, max_chars: int = CHUNK_CHARS) -> list[Chunk]:
+    """Cut a long text where sections end, or where lines do if a section is too long.
+
+    Sections that fit together are one chunk. The chunks hold every line of the text, in order.
+    """
+    found: list[Chunk] = []
+    for part in _pieces(text, max_chars):
+        last = found[-1] if found else None
+        if last is not None and len(last.text) + 1 + len(part.text) <= max_chars:
+            found[-1] = Chunk(
+                last.heading, f"{last.text}\n{part.text}", last.first_line, part.last_line
+            )
+        else:
+            found.append(part)
+    return found
+
+
+def _pieces(text: str, max_chars: int) -> Iterator[Chunk]:
+    """Yield pieces that begin at each heading, long ones cut at line ends."""
+    path: list[tuple[int, str]] = []
+    lines: list[str] = []
+    first, size, in_code = 1, 0, False
+
+    def piece() -> Chunk:
+        heading = " > ".join(title for _, title in path)
+        return Chunk(heading, "\n".join(lines), first, first + len(lines) - 1)
+
+    for number, line in enumerate(text.split("\n"), start=1):
+        in_code ^= line.lstrip().startswith("```")
+        heading = None if in_code else _HEADING.fullmatch(line)
+        if lines and (heading or size + len(line) > max_chars):
+            yield piece()
+            lines, first, size = [], number, 0
+        if heading:
+            level = len(heading[1])
+            path = [*((above, title) for above, title in path if above < level)]
+            path.append((level, _LINK.sub(r"\1", heading[2]).strip()))
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield piece()
+
+
+def choose_parts(text: str, goal: str) -> tuple[list[str], int]:
+    """Cut a text into parts for one question each; also return how many were left out."""
+    parts = [chunk.text for chunk in chunks(text, PART_CHARS)] or [""]
+    if len(parts) <= MAX_PARTS:
+        return parts, 0
+    wanted = {word.lower() for word in _WORD.findall(goal)}
+    scores = [len(wanted & {word.lower() for word in _WORD.findall(part)}) for part in parts]
+    best = sorted(range(len(parts)), key=lambda place: (-scores[place], place))[:MAX_PARTS]
+    return [parts[place] for place in sorted(best)], len(parts) - MAX_PARTS

@@ -16,6 +16,7 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import h11
 
@@ -26,10 +27,8 @@ from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, 
 
 CONNECT_S = 10.0
 IDLE_S = 600.0
-BYPASS = "<-loopback>"
-"""Chromium's list of hosts that bypass the proxy: none, not even localhost."""
-MARK = "x-openmanus-proxy"
-"""Header of responses that the proxy itself made: `refused`, `failed`."""
+BYPASS = "<-loopback>"  # Chromium's list of hosts that bypass the proxy: none, not even localhost
+MARK = "x-openmanus-proxy"  # header of responses that the proxy itself made: `refused`, `failed`
 _READ_BYTES = 64 * 1024
 _MAX_REFUSALS = 100
 _MAX_HEAD_BYTES = 256 * 1024
@@ -42,14 +41,9 @@ Event = h11.Event | type[h11.PAUSED]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that was refused or failed."""
-
-    url: str
-    """The address; of an encrypted connection only `https://HOST[:PORT]/` is known."""
-    reason: str
-    """For the model."""
-    by_guard: bool
-    """True: the guard refused it. False: the host could not be reached."""
+    url: str  # the address; of an encrypted connection only `https://HOST[:PORT]/` is known
+    reason: str  # for the model
+    by_guard: bool  # True: the guard refused it. False: the host could not be reached.
 
 
 @dataclass
@@ -59,20 +53,16 @@ class ProxyConnection:
     connection: h11.Connection
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    through_proxy: bool = False
-    """The peer is an upstream proxy, which needs absolute URLs ..."""
-    login: bytes = b""
-    """... and this Proxy-Authorization header."""
+    through_proxy: bool = False  # the peer is an upstream proxy, which needs absolute URLs
+    login: bytes = b""  # ... and this Proxy-Authorization header.
 
     async def next_event(self) -> Event:
-        """Return the next HTTP event from the peer."""
         while (event := self.connection.next_event()) is h11.NEED_DATA:
             async with asyncio.timeout(IDLE_S):
                 self.connection.receive_data(await self.reader.read(_READ_BYTES))
         return event  # type: ignore[return-value]  # NEED_DATA is handled above
 
     async def send(self, event: h11.Event) -> None:
-        """Send an event, with flow control."""
         data = self.connection.send(event)
         if data:
             self.writer.write(data)
@@ -80,7 +70,6 @@ class ProxyConnection:
                 await self.writer.drain()
 
     async def copy_body(self, other: "ProxyConnection") -> None:
-        """Stream the message body from this connection to the other one."""
         while isinstance(event := await self.next_event(), h11.Data):
             await other.send(h11.Data(data=event.data))
         await other.send(h11.EndOfMessage())
@@ -91,18 +80,6 @@ class ProxyConnection:
             if not isinstance(await self.next_event(), h11.Data | h11.EndOfMessage):
                 return False
         return self.connection.their_state is h11.DONE
-
-
-@dataclass(frozen=True)
-class Route:
-    """The target of a connection, and the upstream proxy on the way."""
-
-    address: WebAddress
-    guard: Guard
-    upstream: Upstream | None
-    """The proxy to go through. None: as the environment says."""
-    tunnel: bool = False
-    """A tunnel: the browser speaks TLS with the server."""
 
 
 class GuardedProxy:
@@ -127,17 +104,14 @@ class GuardedProxy:
 
     @property
     def server(self) -> str:
-        """The proxy address for the browser."""
         if self._server is None:
             raise RuntimeError("the proxy is not started")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def start(self) -> None:
-        """Listen on a free port of this machine."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
     async def close(self) -> None:
-        """End all connections."""
         if self._server is None:
             return
         self._server.close()
@@ -147,31 +121,25 @@ class GuardedProxy:
         await self._server.wait_closed()
 
     def take_refusals(self) -> list[Refusal]:
-        """Return and clear the refusals since the last call, oldest first."""
         refusals = list(self._refusals)
         self._refusals.clear()
         return refusals
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
+        task = cast("asyncio.Task[None]", asyncio.current_task())  # the server runs this as one
+        self._tasks.add(task)
+        connection = h11.Connection(h11.SERVER, _MAX_HEAD_BYTES)
+        # One side may disconnect. Only `close` cancels, and asyncio would report it as an error.
+        ends = (OSError, h11.ProtocolError, TimeoutError, asyncio.CancelledError)
         try:
-            await self._serve(
-                ProxyConnection(h11.Connection(h11.SERVER, _MAX_HEAD_BYTES), reader, writer)
-            )
-        except (OSError, h11.ProtocolError, TimeoutError):
-            pass  # the browser or the server has disconnected
-        except asyncio.CancelledError:
-            pass  # only `close` cancels, and asyncio would report it as an error
+            with suppress(*ends):
+                await self._serve(ProxyConnection(connection, reader, writer))
         finally:
-            if task is not None:
-                self._tasks.discard(task)
+            self._tasks.discard(task)
             with suppress(OSError):
-                writer.transport.abort() if task and task.cancelling() else writer.close()
+                writer.transport.abort() if task.cancelling() else writer.close()
 
     async def _serve(self, browser: ProxyConnection) -> None:
-        """Handle the requests of a connection, one after another."""
         while isinstance(request := await browser.next_event(), h11.Request):
             received = dict(request.headers).get(b"proxy-authorization", b"")
             if not hmac.compare_digest(received, self._authorization):
@@ -193,7 +161,7 @@ class GuardedProxy:
         host = request.target.decode("ascii", "replace")
         try:
             address = parse_address(f"https://{host}")
-            server = await connect(Route(address, self._guard, self._upstream, tunnel=True))
+            server = await connect(address, self._guard, self._upstream, tunnel=True)
         except (ToolError, OSError) as error:
             await self._refuse(browser, request, f"https://{host}/", error)
             return
@@ -204,35 +172,26 @@ class GuardedProxy:
             server.writer.close()
 
     async def _forward(self, browser: ProxyConnection, request: h11.Request) -> None:
-        """Forward a plain HTTP request and its response."""
         url = request.target.decode("ascii", "replace")
         try:
             address = parse_address(url)
             if address.scheme != "http":
                 raise ToolError(f"{url} is not a request for a proxy.")
-            server = await connect(Route(address, self._guard, self._upstream))
+            server = await connect(address, self._guard, self._upstream)
         except (ToolError, OSError) as error:
             await self._refuse(browser, request, url, error)
             return
         try:
-            await self._exchange(
-                browser, request, server, _rewrite_request(request, address, server)
-            )
+            with suppress(OSError):  # it may answer, and close, before it has read everything
+                await server.send(_rewrite_request(request, address, server))
+                await browser.copy_body(server)
+            await self._return_response(browser, request, server)
         finally:
             server.writer.close()
 
-    async def _exchange(
-        self,
-        browser: ProxyConnection,
-        request: h11.Request,
-        server: ProxyConnection,
-        rewritten: h11.Request,
+    async def _return_response(
+        self, browser: ProxyConnection, request: h11.Request, server: ProxyConnection
     ) -> None:
-        try:
-            await server.send(rewritten)
-            await browser.copy_body(server)
-        except OSError:
-            pass  # a server may answer, and close, before it has read everything
         try:
             response = await server.next_event()
             while isinstance(response, h11.InformationalResponse):
@@ -242,9 +201,9 @@ class GuardedProxy:
         except (h11.RemoteProtocolError, OSError, TimeoutError) as error:
             await self._refuse(browser, request, request.target.decode("ascii", "replace"), error)
             return
-        headers = _headers_without(response, _HOP_BY_HOP)
+        headers, status = _headers_without(response, _HOP_BY_HOP), response.status_code
         await browser.send(
-            h11.Response(status_code=response.status_code, headers=headers, reason=response.reason)
+            h11.Response(status_code=status, headers=headers, reason=response.reason)
         )
         await server.copy_body(browser)
 
@@ -263,11 +222,8 @@ async def _respond(
     browser: ProxyConnection, request: h11.Request, status: int, text: str, header: tuple[str, str]
 ) -> None:
     body = f"{text}\n".encode()
-    headers = [
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("Content-Length", str(len(body))),
-        header,
-    ]
+    typed = ("Content-Type", "text/plain; charset=utf-8")
+    headers = [typed, ("Content-Length", str(len(body))), header]
     await browser.send(h11.Response(status_code=status, headers=headers))
     if request.method != b"HEAD":
         await browser.send(h11.Data(data=body))
@@ -277,7 +233,6 @@ async def _respond(
 def _rewrite_request(
     request: h11.Request, address: WebAddress, server: ProxyConnection
 ) -> h11.Request:
-    """Rewrite a request for the next hop: a server, or a proxy again."""
     listed = dict(request.headers).get(b"connection", b"").lower()
     dropped = _HOP_BY_HOP | {name.strip() for name in listed.split(b",")}
     headers = _headers_without(request, dropped)
@@ -302,16 +257,20 @@ def _headers_without(
     return [pair for pair in message.headers.raw_items() if pair[0].lower() not in dropped]
 
 
-async def connect(route: Route) -> ProxyConnection:
-    """Connect to a server. ToolError: that is not allowed; OSError: it cannot be reached."""
-    address = route.address
-    upstream = None if is_loopback(address.host) else route.upstream
+async def connect(
+    address: WebAddress, guard: Guard, upstream: Upstream | None, *, tunnel: bool = False
+) -> ProxyConnection:
+    """Connect to a server. ToolError: that is not allowed; OSError: it cannot be reached.
+
+    Without an upstream proxy, the environment's is used. In a tunnel the browser itself speaks TLS.
+    """
+    upstream = None if is_loopback(address.host) else upstream
     upstream = upstream or environment_upstream(address.scheme, address.host, address.port)
     if upstream is not None:
-        route.guard.check_host(address.host, address.port)
-        return await _connect_through(upstream, route)
+        guard.check_host(address.host, address.port)
+        return await _connect_through(upstream, address if tunnel else None)
     failure = OSError("it has no address")
-    for number in await route.guard.resolve(address.host, address.port):
+    for number in await guard.resolve(address.host, address.port):
         try:
             streams = await _open(str(number), address.port)
         except OSError as error:
@@ -321,7 +280,7 @@ async def connect(route: Route) -> ProxyConnection:
     raise failure
 
 
-async def _connect_through(upstream: Upstream, route: Route) -> ProxyConnection:
+async def _connect_through(upstream: Upstream, tunnel_to: WebAddress | None) -> ProxyConnection:
     try:
         reader, writer = await _open(upstream.host, upstream.port, upstream.scheme == "https")
     except OSError as error:
@@ -332,9 +291,9 @@ async def _connect_through(upstream: Upstream, route: Route) -> ProxyConnection:
     proxy = ProxyConnection(
         h11.Connection(h11.CLIENT), reader, writer, through_proxy=True, login=login
     )
-    if not route.tunnel:
+    if tunnel_to is None:
         return proxy
-    target = authority(route.address.host, route.address.port, "").encode()
+    target = authority(tunnel_to.host, tunnel_to.port, "").encode()
     headers = [(b"host", target), *([(b"proxy-authorization", login)] if login else [])]
     try:
         await proxy.send(h11.Request(method=b"CONNECT", target=target, headers=headers))

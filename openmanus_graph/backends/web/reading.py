@@ -8,13 +8,11 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.excerpt import Lines
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind
-from openmanus_graph.backends.files.text_file import detect_encoding, printable
-from openmanus_graph.backends.web.client import fetch
-from openmanus_graph.backends.web.exchange import Page, is_text
+from openmanus_graph.backends.files.file_content import binary_kind, document_kind
+from openmanus_graph.backends.files.text_file import Lines, detect_encoding, printable
+from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.markdown import Chunk, PageText, chunks, page_text
+from openmanus_graph.backends.web.page_text import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.output import (
     MARK_CHARS,
@@ -33,8 +31,7 @@ _DOCUMENTS = ("pdf", "docx", "xlsx", "pptx", "ipynb")
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
-HEADER_CHARS = 500
-"""Of an observation, in addition to the text that was read."""
+HEADER_CHARS = 500  # of an observation, in addition to the text that was read
 _ERROR_PAGE_CHARS = 1500
 _FEW_WORDS = 20
 _FEW_CHARS = 200
@@ -42,23 +39,17 @@ _FEW_CHARS = 200
 
 @dataclass(frozen=True)
 class Reading:
-    """The text of a response for the model."""
-
     kind: Literal["page", "text", "document", "file"]
     text: str
     title: str = ""
-    page: PageText | None = None
-    """The converted page, if it is HTML."""
-    kept: str = ""
-    """The path of a document or file that was kept."""
+    page: PageText | None = None  # the converted page, if it is HTML
+    kept: str = ""  # the path of a document or file that was kept
 
 
 async def fetched(session: Session, url: str) -> Observation:
-    """Fetch a page and return its text. ToolError says why it could not be read."""
     page = await _get(session, url)
-    max_chars = (
-        session.max_observation_chars - HEADER_CHARS if page.status < 400 else _ERROR_PAGE_CHARS
-    )
+    whole = session.max_observation_chars - HEADER_CHARS
+    max_chars = whole if page.status < 400 else _ERROR_PAGE_CHARS
     reading = await read_page(page, session.workspace, max_chars=max_chars)
     text = await asyncio.to_thread(fitted, reading.text, max_chars, session.workspace)
     return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
@@ -79,7 +70,6 @@ async def page_text_of(session: Session, url: str, max_chars: int) -> str:
 
 
 def _header(page: Page, reading: Reading) -> str:
-    """Return a header on the page, with notes such as truncation."""
     moved = f" (redirected from {page.requested})" if page.url != page.requested else ""
     rows = [f"{page.url}{moved}"]
     if page.status != 200:
@@ -103,15 +93,13 @@ async def read_page(
 ) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
-    Documents and other files are kept in the workspace's outputs for other tools.
-
-    Args:
-        word_count_threshold: Lines of menus and footers with fewer words are left out.
-        max_chars: Characters of a document's text; pages are not cut.
+    Documents and other files are kept in the workspace's outputs for other tools. `max_chars` is
+    for a document's text; pages are not cut.
     """
     if page.media_type in _HTML:
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
-    kind = await asyncio.to_thread(_document_kind, page)
+    suffix, head = PurePosixPath(_file_name(page)).suffix.lower(), page.body[:_SAMPLE_BYTES]
+    kind = await asyncio.to_thread(document_kind, io.BytesIO(page.body), head, suffix)
     if kind == "html" and not is_text(page.media_type):
         return await read_html(page.body, page.url, page.charset, word_count_threshold)
     if kind in _DOCUMENTS:
@@ -122,7 +110,6 @@ async def read_page(
 async def read_html(
     html: bytes | str, url: str, charset: str | None = None, word_count_threshold: int = 0
 ) -> Reading:
-    """Turn a page into text. ToolError if that failed."""
     found = await page_text(html, url, charset=charset, word_count_threshold=word_count_threshold)
     return Reading("page", printable(found.markdown), found.title, found)
 
@@ -142,7 +129,7 @@ def fitted(text: str, max_chars: int, workspace: Workspace) -> str:
 
 
 def _outline(parts: list[Chunk], max_chars: int) -> str:
-    """Return an outline: the sections with their line numbers, as many as fit."""
+    """Return the sections with their line numbers, as many as fit."""
     rows: list[str] = []
     for number, part in enumerate(parts):
         heading = part.heading[-_HEADING_CHARS:] or part.text.strip()[:_HEADING_CHARS]
@@ -153,12 +140,6 @@ def _outline(parts: list[Chunk], max_chars: int) -> str:
             rows.append(f"and {len(parts) - number - 1} more sections")
             break
     return "\n".join(rows)
-
-
-def _document_kind(page: Page) -> str | None:
-    head = page.body[:_SAMPLE_BYTES]
-    with io.BytesIO(page.body) as file:
-        return document_kind(file, head, PurePosixPath(_file_name(page)).suffix.lower())
 
 
 def _file_name(page: Page) -> str:
@@ -178,7 +159,7 @@ def _text_or_file(page: Page, workspace: Workspace) -> Reading:
     sample = page.body[:_SAMPLE_BYTES]
     whole_lines = sample[: sample.rfind(b"\n") + 1] or sample  # no character is cut in two
     if is_text(page.media_type) or detect_encoding(whole_lines) is not None:
-        more = "\n[It goes on; only the first 5 MB were read.]" if page.cut else ""
+        more = "\n[It is longer; only its first 5 MB were read.]" if page.cut else ""
         return Reading("text", printable(page.text) + more or "(empty)")
     if page.cut:
         raise ToolError(f"{page.url} is a {binary_kind(sample)} that is too long to be kept.")

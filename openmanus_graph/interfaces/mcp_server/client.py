@@ -52,7 +52,7 @@ def asks_for_screenshot(call: PendingCall) -> bool:
 async def with_screenshot(message: ToolMessage, session: Session) -> ToolMessage:
     """Add a screenshot of the browser to a result, if there is one that may be shown."""
     # The call has loaded it.
-    from openmanus_graph.backends.browser.observation import state_for_request
+    from openmanus_graph.backends.browser.pages import state_for_request
 
     _, picture = await state_for_request(session, picture=True)
     if picture is None or message.status == "error":

@@ -11,7 +11,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from openmanus_graph.backends.files.file_kinds import data_url
+from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.planning import shown_after

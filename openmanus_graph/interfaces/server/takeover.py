@@ -17,7 +17,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
-from openmanus_graph.backends.files.file_kinds import data_url
+from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server.store import Refused, event_stream, require_thread, store
 from openmanus_graph.runtime.session_registry import borrow_session, find_session

@@ -268,9 +268,9 @@ def _are_equal(one: BinaryIO, other: BinaryIO) -> bool:
     return all(first == second for first, second in pairs)
 
 
-def _save_image(source: str, workspace: Workspace) -> str:
-    from openmanus_graph.backends.files.file_content import read_picture
-    from openmanus_graph.backends.files.file_kinds import image_type, media_suffix
+def _save_image(source: str, workspace: "Workspace") -> str:
+    """Copy a picture, sound or video to our own files of the thread, and return its path there."""
+    from openmanus_graph.backends.files.file_content import image_type, media_suffix, read_picture
 
     data = read_input(source, MAX_IMAGE_BYTES, workspace)
     suffix, why = media_suffix(data), ""

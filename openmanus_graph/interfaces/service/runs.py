@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from openmanus_graph.backends.files.file_kinds import media_type_of
+from openmanus_graph.backends.files.file_content import media_type_of
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError

@@ -14,11 +14,9 @@ from openmanus_graph.errors import ToolError
 
 MAX_LISTED = 100
 MAX_OPTIONS = 3000
-MAX_PAGES = 200
-"""How far a list that draws only what is in view is paged through."""
+MAX_PAGES = 200  # how far a list that draws only what is in view is paged through
 OPEN_LIMIT_S = 3.0
-CLICKS = 3
-"""How often an option is looked for again that scrolling has redrawn."""
+CLICKS = 3  # how often an option is looked for again that scrolling has redrawn
 SHOWN_CHARS = 80
 
 
@@ -26,8 +24,7 @@ SHOWN_CHARS = 80
 class Option:
     name: str
     value: str = ""
-    number: int = 0
-    """Its place in a native list, its element's number in another."""
+    number: int = 0  # its place in a native list, its element's number in another
     selected: bool = False
     disabled: bool = False
     group: str = ""
@@ -51,7 +48,7 @@ class OptionList:
         more = len(self.options) - MAX_LISTED
         if not self.whole:
             lines.append(
-                f"(The list may go on: only its first {len(self.options)} options were read. "
+                f"(The list may be longer: only its first {len(self.options)} options were read. "
                 "Choose one by its label; if it is not found, filter by typing with input_text, or "
                 "scroll the list.)"
             )
@@ -60,18 +57,13 @@ class OptionList:
         return "\n".join(lines)
 
     def named(self, text: str) -> Option | None:
-        """Return the option with exactly this label or value."""
         wanted = " ".join(text.split())
         by_name = next((one for one in self.options if one.name == wanted), None)
         by_value = (one for one in self.options if one.value and one.value == wanted)
         return by_name or next(by_value, None)
 
     def similar(self, text: str) -> Option | None:
-        """Return the only option whose label contains the text, else the one at that place.
-
-        Raises:
-            ToolError: A number is the place of one option and is in the label of another.
-        """
+        """Return the only option whose label contains the text, else the one at that place."""
         options, wanted = self.options, " ".join(text.lower().split())
         whole = [one for one in options if one.name.lower() == wanted]
         if wanted.isdecimal() and not whole:
@@ -87,7 +79,6 @@ class OptionList:
         return some[0] if len(some) == 1 else None
 
     def choose(self, text: str, target: Target) -> Option:
-        """Return the option that is meant; ToolError if there is none, or it is disabled."""
         option = self.named(text) or self.similar(text)
         if option is None:
             where = "" if self.whole else " in the part of the list that was read"
@@ -192,7 +183,6 @@ async def _select_native(target: Target, found: JsonObject, text: str) -> Action
 
 
 async def _open_list(view: PageView, target: Target, wanted: str = "") -> OptionList:
-    """Open a drop-down if it is closed, and read its list."""
     if (listed := await _read_list(view, target, wanted)).options:
         return listed
     before = await view.look()
@@ -222,10 +212,7 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
 async def _read_list(
     view: PageView, target: Target, wanted: str, appeared: Sequence[int] = ()
 ) -> OptionList:
-    """Read an open list, as far as the wanted option; page through one that draws what is in view.
-
-    `appeared` are the numbers of the elements that a click on the drop-down has opened.
-    """
+    """Read an open list, as far as the wanted option; page through one that draws only a part."""
     options: dict[tuple[str, str], Option] = {}
     most, at_end = MAX_OPTIONS if wanted else MAX_LISTED, False
     call = view.frames.call

@@ -17,12 +17,10 @@ from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
 
-TYPED_CHARS = 120
-"""Longer texts are put in at once, but for their end."""
+TYPED_CHARS = 120  # longer texts are put in at once, but for their end
 LAST_CHARS = 5
 CHOOSER_MS = 4000
-SLIDER_PRESSES = 400
-"""How many steps a slider is moved at most."""
+SLIDER_PRESSES = 400  # how many steps a slider is moved at most
 SLIDER_KEYS = (("ArrowUp", "ArrowDown"), ("ArrowRight", "ArrowLeft"))
 _CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
 SHOWN_CHARS = 200
@@ -33,10 +31,7 @@ _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+."
 async def input_text(
     view: PageView, index: int, text: str, *, secret: bool = False
 ) -> ActionReport:
-    """Replace what a field holds by a text; an empty one clears it.
-
-    A secret is never shown, neither here nor in later snapshots.
-    """
+    """Replace what a field holds by a text. A secret is never shown, in later snapshots neither."""
     target, facts = await view.ask(index, "field", begin=True)
     _require_text_field(target, facts)
     if facts["kind"] == "select":
@@ -176,11 +171,7 @@ async def _type(view: PageView, facts: JsonObject, text: str) -> None:
 
 
 async def _verify(target: Target, number: int | None, text: str, hidden: bool) -> ActionReport:
-    """Read the field back, set it at once if typing was disturbed, and report what it holds.
-
-    Raises:
-        ToolError: It did not accept the text.
-    """
+    """Read the field back, set it at once if typing was disturbed, and report what it holds."""
     frames, world = target.view.frames, target.world
     shown = "the text" if hidden else f'"{text[:SHOWN_CHARS]}"'
     said = ActionReport(
@@ -268,7 +259,6 @@ async def send_keys(view: PageView, keys: str) -> ActionReport:
 
 
 async def _focused(view: PageView) -> Element | None:
-    """Return the element that has the focus now, if it is a known one."""
     worlds = await view.frames.worlds()
     key = (worlds[0].key, await view.frames.call(worlds[0], "focusedNumber"))
     elements = view.snapshot.elements.values() if view.snapshot else ()
@@ -276,10 +266,7 @@ async def _focused(view: PageView) -> Element | None:
 
 
 async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> ActionReport:
-    """Put files into a file input, or into the chooser that a click on the element opens.
-
-    The element may be the file input, its label, or the button that opens a file chooser.
-    """
+    """Put files into a file input, or into the chooser that a click on the element opens."""
     target, facts = await view.ask(index, "fileFacts", begin=True)
     target.require_enabled(facts.get("disabled", False))
     _check_file_count(target, paths, many=facts.get("many", True))
@@ -290,7 +277,7 @@ async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> Acti
         node = await view.frames.evaluate(target.world, function)
         files = {"files": [str(path) for path in paths], "objectId": node.get("objectId")}
         await view.frames.send(target.world.session, "DOM.setFileInputFiles", files)
-        with contextlib.suppress(FrameDetached, DialogOpen):  # the page has gone on with them
+        with contextlib.suppress(FrameDetached, DialogOpen):  # the page has left with them
             taken = await target.call("fileFacts")
             if taken.get("folders") and len(taken["names"]) < len(paths):
                 raise ToolError(

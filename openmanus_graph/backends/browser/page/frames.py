@@ -96,8 +96,7 @@ class FrameWorld:
     context_id: int
     listeners: str
     """The object id of the function that reports which elements have pointer listeners."""
-    parent_id: str
-    """The parent's frame id, empty for the page itself."""
+    parent_id: str  # the parent's frame id, empty for the page itself
     owner: tuple[str, int] | None = None
     """The parent's key, and the number of the frame's element in it."""
 
@@ -107,21 +106,22 @@ class Frames:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.dialog_open = False
-        """Whether an alert, confirm or prompt blocks the page."""
+        self.dialog_open = False  # whether an alert, confirm or prompt blocks the page
         self._crashed = False
         self._session: CDPSession | None = None
         self._own_sessions: dict[Frame, CDPSession] = {}
         self._worlds: dict[str, FrameWorld] = {}
         self._stale = True
         self._calls: set[asyncio.Future[Any]] = set()
+
+        def on_frames_changed(_frame: object) -> None:
+            self._stale = True
+
         changed = ("framenavigated", "framedetached", "frameattached")
-        self.close = listen(
-            page, {"crash": self._on_crash, **dict.fromkeys(changed, self._on_frames_changed)}
-        )
+        handlers = {"crash": self._on_crash, **dict.fromkeys(changed, on_frames_changed)}
+        self.close = listen(page, handlers)
 
     async def worlds(self) -> list[FrameWorld]:
-        """Return every frame's world, the page's own first."""
         if self._stale or not self._worlds:
             await self._refresh()
         return list(self._worlds.values())
@@ -145,10 +145,7 @@ class Frames:
     async def call_on(
         self, session: CDPSession, object_id: str, body: str, *, by_value: bool = True
     ) -> JsonObject:
-        """Call a JavaScript function with an object as `this`.
-
-        Return its `value`, or an `objectId` if not by value.
-        """
+        """Call a function with an object as `this`; return its `value`, or an `objectId`."""
         function = f"function () {{ {body} }}"
         params = {"objectId": object_id, "functionDeclaration": function, "returnByValue": by_value}
         response = await self.send(session, "Runtime.callFunctionOn", params)
@@ -191,9 +188,6 @@ class Frames:
         finally:
             self._calls.discard(call)
 
-    def _on_frames_changed(self, _frame: object) -> None:
-        self._stale = True
-
     def _on_crash(self, _page: object) -> None:
         self._crashed = True
         self._cancel_calls()
@@ -221,8 +215,18 @@ class Frames:
             for other in await self._sessions_of_other_processes():
                 found += await self._load_script(other)
         by_frame = {world.frame_id: world for world in found}
-        owned = [self._with_owner(world, by_frame.get(world.parent_id)) for world in found]
-        self._worlds = {world.key: world for world in await asyncio.gather(*owned)}
+
+        async def with_owner(world: FrameWorld) -> FrameWorld:
+            parent = by_frame.get(world.parent_id)
+            if not parent or world.owner:
+                return world
+            frame_id = {"frameId": world.frame_id}
+            owner = await self.send(parent.session, "DOM.getFrameOwner", frame_id)
+            body = "return openmanus.numberOf(this);"
+            number = await self._call_on_node(parent, owner["backendNodeId"], body)
+            return replace(world, owner=(parent.key, number["value"]))
+
+        self._worlds = {one.key: one for one in await asyncio.gather(*map(with_owner, found))}
 
     async def _sessions_of_other_processes(self) -> list[CDPSession]:
         """Return the sessions of frames that do not run in the page's own process."""
@@ -235,7 +239,6 @@ class Frames:
         return list(self._own_sessions.values())
 
     async def _load_script(self, session: CDPSession) -> list[FrameWorld]:
-        """Find the frames of one process and put our script into each."""
         try:
             tree = await self.send(session, "Page.getFrameTree", {})
             frames = list(_flatten(tree["frameTree"]))[:MAX_FRAMES]
@@ -249,7 +252,6 @@ class Frames:
             return []
 
     async def _contexts(self, session: CDPSession, frame_ids: list[str]) -> list[JsonObject]:
-        """List the script contexts of frames; an isolated world is created in each."""
         contexts: list[JsonObject] = []
 
         def on_context(event: JsonObject) -> None:
@@ -278,43 +280,25 @@ class Frames:
         if key in self._worlds:
             return self._worlds[key]
         load_script = {"uniqueContextId": key, "expression": isolated_script()}
-        get_listeners = {
-            "uniqueContextId": main["uniqueId"],
-            "includeCommandLineAPI": True,
-            "expression": script("listeners"),
-        }
-        _, response = await asyncio.gather(
-            self.send(session, "Runtime.evaluate", load_script),
-            self.send(session, "Runtime.evaluate", get_listeners),
-        )
+        get_listeners = {"uniqueContextId": main["uniqueId"], "includeCommandLineAPI": True}
+        get_listeners["expression"] = script("listeners")
+        both = (load_script, get_listeners)
+        calls = [self.send(session, "Runtime.evaluate", params) for params in both]
+        _, response = await asyncio.gather(*calls)
         listeners = response["result"]["objectId"]
         parent = frame.get("parentId", "")
         return FrameWorld(key, session, frame["id"], isolated["id"], listeners, parent)
 
-    async def _with_owner(self, world: FrameWorld, parent: FrameWorld | None) -> FrameWorld:
-        """Return the world with its owner: the frame's element in the parent document."""
-        if not parent or world.owner:
-            return world
-        owner = await self.send(parent.session, "DOM.getFrameOwner", {"frameId": world.frame_id})
-        number = await self._call_on_node(
-            parent, owner["backendNodeId"], "return openmanus.numberOf(this);"
-        )
-        return replace(world, owner=(parent.key, number["value"]))
-
     async def _call_on_node(self, world: FrameWorld, backend_id: int, body: str) -> JsonObject:
-        """Call a function of our script on a node, known by its DevTools number."""
         node = {"backendNodeId": backend_id, "executionContextId": world.context_id}
         resolved = await self.send(world.session, "DOM.resolveNode", node)
         return await self.call_on(world.session, resolved["object"]["objectId"], body)
 
     async def report_listeners(self, world: FrameWorld) -> int:
-        """Report from a frame's main world which elements have pointer or key listeners.
+        """Report which elements have listeners; return the number of unknown closed shadow roots.
 
         The main world belongs to the page. If the page has replaced the functions that we call
-        there, fewer listeners are known, and the page is shown all the same.
-
-        Returns:
-            The number of closed shadow roots that our script does not know yet.
+        there, fewer listeners are known.
         """
         try:
             result = await self.call_on(world.session, world.listeners, "return this();")

@@ -15,25 +15,20 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 
 DRAG_STEPS = 12
 NO_BOX = (0, 0, 0, 0)
-_HOVERS = 3
-"""An element may move when a menu closes that the pointer was over before."""
-_PRESSES = 5
-"""How often a moving element is pressed again where it has moved to."""
+_HOVERS = 3  # an element may move when a menu closes that the pointer was over before
+_PRESSES = 5  # how often a moving element is pressed again where it has moved to
 _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "": ("Clicked", {}),
     "double": ("Double-clicked", {"click_count": 2}),
     "menu": ("Right-clicked", {"button": "right"}),
     "long": ("Long-pressed", {"delay": 1500}),
-}
-"""By the click event that an element listens for: words, and options of Playwright's click."""
+}  # by the click event that an element listens for: words, and options of Playwright's click
 _WAYS: Mapping[str, str] = {"double": "double", "right": "menu", "long": "long"}
 """What a model may ask for instead of the click that an element listens for."""
 
 
 @dataclass(frozen=True)
 class ElementPoint:
-    """A point of the window at which an element can be clicked."""
-
     target: Target
     x: float
     y: float
@@ -64,7 +59,6 @@ async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> Ac
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:
-    """Click a point of the window, for canvas and drawings."""
     await _check_point(view, x, y)
     await view.begin()
     await view.act(view.page.mouse.click(x, y))
@@ -78,7 +72,6 @@ async def hover(view: PageView, index: int) -> ActionReport:
 
 
 async def _move_pointer(view: PageView, point: ElementPoint) -> ElementPoint:
-    """Move the pointer over an element, and follow it if it moves under the pointer."""
     for _ in range(_HOVERS):
         await view.act(view.page.mouse.move(point.x, point.y))
         try:
@@ -102,12 +95,7 @@ async def _press(
     """Press the pointer on an element, and again where it has moved to if that missed.
 
     Return a note, after a blank; empty if the first press landed. ToolError if none landed.
-
-    Args:
-        view: The tab's page.
-        point: Where the element was last.
-        pointer: Presses the pointer at a point of the window.
-        releases: Whether the release must be on the element, too.
+    `releases`: the release must be on the element, too.
     """
     hits: list[str] = []
     ahead, moves = (0.0, 0.0), False
@@ -163,10 +151,7 @@ async def _aim(view: PageView, point: ElementPoint, *, first: bool) -> tuple[Ele
 
 
 async def _landing(point: ElementPoint, place: tuple[float, float]) -> JsonObject:
-    """Return where the press landed, as `landing` in press.js does, with what was `hit` instead.
-
-    If the page has left, or opened a dialog, it took the press: nothing more can be known.
-    """
+    """Return where the press landed, as `landing` in press.js does, with what was `hit` instead."""
     target, frames = point.target, point.target.view.frames
     try:
         landed: JsonObject = await frames.call(target.world, "landing")
@@ -268,18 +253,14 @@ async def drag_and_drop(view: PageView, source: int, target: int) -> ActionRepor
 async def drag_to_text(view: PageView, source: int, text: str) -> ActionReport:
     """Drag an element onto a text: drop targets are not always listed as elements."""
     start = await view.with_element(source, locate)
-    target = await _text_target(view, text)
-    end = await _locate_drop(start.target, target)
-    return await _drag(start, end, f'onto "{target.element.name}"')
-
-
-async def _text_target(view: PageView, text: str) -> Target:
     for world in await view.frames.worlds():
+        found: JsonObject = {}
         with contextlib.suppress(FrameDetached):
             found = await view.frames.call(world, "numberOfText", text)
-            if "n" in found:
-                shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
-                return Target(view, world, shown)
+        if "n" in found:
+            shown = Element(0, world.key, found["n"], "text", found["text"], NO_BOX)
+            end = await _locate_drop(start.target, Target(view, world, shown))
+            return await _drag(start, end, f'onto "{shown.name}"')
     raise TrustedToolError(f'The page does not show "{text}", so that nothing was dragged there.')
 
 
@@ -290,7 +271,6 @@ async def drag_to_point(view: PageView, source: int, x: float, y: float) -> Acti
 
 
 async def _locate_drop(source: Target, target: Target) -> ElementPoint:
-    """Find where to drop, with the source still in the window."""
     facts = await target.call("pointNow")
     if not facts["visible"] and target.world == source.world:
         await target.view.frames.call(
@@ -333,13 +313,10 @@ async def scroll(
     index: int | None = None,
     across: float | None = None,
 ) -> ActionReport:
-    """Scroll the page or the part of it that an element belongs to.
+    """Scroll the page, or the part of it that an element belongs to.
 
-    Args:
-        view: The tab's page.
-        pixels: How far, up if negative; None means one screen down, or an element into view.
-        index: An element whose scroll area is meant.
-        across: How far to the right instead, to the left if negative.
+    Pixels are up if negative, or left with `across`; None means one screen down, or the element
+    into view.
     """
     if index is None:
         await view.begin()

@@ -12,10 +12,8 @@ from urllib.parse import urlsplit
 
 from openmanus_graph.backends.web.page_text import ROUTES
 
-Box = tuple[int, int, int, int]
-"""Left, top, width and height in pixels of the window."""
-Key = tuple[str, int]
-"""A frame's key and the number of an element in it."""
+Box = tuple[int, int, int, int]  # left, top, width and height in pixels of the window
+Key = tuple[str, int]  # a frame's key and the number of an element in it
 Facts = dict[str, Any]  # what walk.js reports of an element, or of a frame
 FOCUSED = "focused"
 STEADY = (FOCUSED, "opens on hover", "double-click too", "right-click too")
@@ -26,41 +24,32 @@ FIELDS = (
 )  # fmt: skip
 """Roles of fields that take typed text."""
 MAX_ADDRESS_CHARS = 60
-CUT = "…"
-"""Ends an address that is not shown whole; `hover` shows it."""
-ROW_CHARS = 240
-"""Rows (table rows, cards, list entries) up to this length are shown on one line."""
+CUT = "…"  # ends an address that is not shown whole; `hover` shows it
+ROW_CHARS = 240  # rows (table rows, cards, list entries) up to this length are shown on one line
 TITLE_CHARS = 200
 _MAX_FRAME_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Element:
-    index: int
-    """Stable while the element exists; never reused for another one of the tab."""
-    frame: str
-    """The key of the frame's world that knows the element."""
+    index: int  # stable while the element exists; never reused for another one of the tab
+    frame: str  # the key of the frame's world that knows the element
     number: int
     role: str
     name: str
     box: Box
-    words: tuple[str, ...] = ()
-    """States: checked, disabled, expanded ..."""
+    words: tuple[str, ...] = ()  # states: checked, disabled, expanded
     value: str | None = None
-    value_chars: int = 0
-    """The length of a value that is shown cut."""
+    value_chars: int = 0  # the length of a value that is shown cut
     options: tuple[str, ...] = ()
     option_count: int = 0
     format: str = ""
-    hint: str = ""
-    """Class, id or picture of an element without a name."""
+    hint: str = ""  # class, id or picture of an element without a name
     colour: str = ""
-    address: str = ""
-    """Where a link leads, as `shown_address` writes it."""
+    address: str = ""  # where a link leads, as `shown_address` writes it
     scroll_px: tuple[int, ...] | None = None
     """How much of a scroll area's content is above, below, before and behind what it shows."""
-    open: bool = False
-    """Its contents follow it in its line, because they can be acted on too."""
+    open: bool = False  # its contents follow it in its line, because they can be acted on too
     named: bool = False
     """It is open and named nevertheless, because its contents begin with something else."""
 
@@ -111,21 +100,17 @@ class Line:
 class Snapshot:
     url: str
     title: str
-    document: str
-    """Changes whenever the tab loads another document."""
+    document: str  # changes whenever the tab loads another document
     above_px: int
     below_px: int
-    view: tuple[int, int]
-    """The window's width and height."""
+    view: tuple[int, int]  # the window's width and height
     lines: tuple[Line, ...]
     elements: dict[int, Element] = field(default_factory=dict[int, Element])
     messages: tuple[str, ...] = ()
     """What alerts and toasts said since the last action, even if they are gone."""
     left_out_above: int = 0
-    left_out_below: int = 0
-    """HTML elements that were skipped because the page is too large."""
-    covered: int = 0
-    """Elements that are behind an open dialog."""
+    left_out_below: int = 0  # HTML elements that were skipped because the page is too large
+    covered: int = 0  # elements that are behind an open dialog
     covered_text: bool = False
     note: str = ""
 
@@ -191,7 +176,6 @@ class Assembler:
                     self._boundary(mark)
 
     def _boundary(self, mark: str) -> None:
-        """End a line or a cell, begin or end a row."""
         if mark == "|":
             parts = self._line.parts
             if parts and not (isinstance(parts[-1], str) and parts[-1].endswith("| ")):
@@ -238,11 +222,12 @@ class Assembler:
             self._rows[-1].append(line)
 
     def _end_row(self) -> None:
-        """End a row: it is one line if it is short."""
         if len(self._rows) == 1:
             return
         row = self._rows.pop()
-        if len(row) > 1 and sum(_length(line) + 3 for line in row) <= ROW_CHARS:
+        parts_of = (part for line in row for part in line.parts)
+        sizes = (len(p) if isinstance(p, str) else 14 + len(p.name) for p in parts_of)
+        if len(row) > 1 and sum(sizes) + 3 * len(row) <= ROW_CHARS:
             parts: list[str | Element] = []
             for line in row:
                 last = parts[-1] if parts else None
@@ -280,10 +265,9 @@ def _element(frame: str, facts: Facts, place: FramePlace, page_url: str) -> Elem
 
 
 def shown_address(href: str, page_url: str) -> str:
-    """Return what is shown of a link's address.
+    """Return what is shown of a link's address; empty if the link leads nowhere else.
 
     An address on the page's own site is shown without the site, and a long one without its query.
-    Empty if the link leads nowhere else.
     """
     try:
         link, page = urlsplit(href), urlsplit(page_url)
@@ -302,12 +286,7 @@ def shown_address(href: str, page_url: str) -> str:
     return address.partition("?")[0][: MAX_ADDRESS_CHARS - 1] + CUT
 
 
-def _length(line: RawLine) -> int:
-    return sum(len(part) if isinstance(part, str) else 14 + len(part.name) for part in line.parts)
-
-
 def _drop_label(parts: list[str | Element], place: int, name: str) -> None:
-    """Remove the text before or after a field that is its name."""
     before = parts[place - 1] if place else None
     if isinstance(before, str) and before.rstrip().endswith(name):
         parts[place - 1] = before.rstrip().removesuffix(name)
@@ -316,8 +295,7 @@ def _drop_label(parts: list[str | Element], place: int, name: str) -> None:
         parts[place + 1] = after.lstrip().removeprefix(name)
 
 
-Marks = tuple[tuple[str, ...], tuple[str, ...]]
-"""Role, name and context; role, name and hint."""
+Marks = tuple[tuple[str, ...], tuple[str, ...]]  # role, name and context; role, name and hint
 
 
 class Indices:
@@ -331,13 +309,7 @@ class Indices:
     def assign(
         self, document: str, lines: Sequence[RawLine], is_detached: Callable[[Key], bool]
     ) -> dict[Key, int]:
-        """Return the indices of a snapshot's elements.
-
-        Args:
-            document: The tab's document id; nothing is inherited from another document.
-            lines: The page's lines.
-            is_detached: Whether an element was removed from its document, not only hidden.
-        """
+        """Return the indices of a snapshot's elements; another document inherits none."""
         if document != self._document:
             self._document, self._indices, self._shown, self._marks = document, {}, {}, {}
         marks = dict(_marks(lines))
@@ -388,14 +360,7 @@ def _successors(
 def build_snapshot(
     root: str, walks: Mapping[str, Facts], children: Mapping[Key, str], indices: Indices
 ) -> Snapshot:
-    """Put a snapshot together from what walk.js found in each frame.
-
-    Args:
-        root: The key of the page's own frame.
-        walks: What was found, by the frame's key.
-        children: The key of each child frame, by its element.
-        indices: Of the tab.
-    """
+    """Put a snapshot together from what walk.js found in each frame, by the frame's key."""
     page, raw = walks[root], Assembler(walks, children).lines(root)
     detached = {(key, number) for key, walk in walks.items() for number in walk["gone"]}
     numbers = indices.assign(

@@ -25,19 +25,14 @@ LINKS_NOTE = "(Addresses of links are left out: hover shows one.)"
 CANVAS_NOTE = "What a canvas draws is not read: only a screenshot shows it."
 CANVAS_ONLY_NOTE = f"(The page is all canvas. {CANVAS_NOTE} Act on it with click_at and send_keys.)"
 CELLS = ("gridcell", "cell", "columnheader", "rowheader")
-LONG_DESCRIPTION = 20
-"""Shorter descriptions of elements without names are repeated."""
+LONG_DESCRIPTION = 20  # shorter descriptions of elements without names are repeated
 LEFT_OUT = "are left out: scroll"
-LEFT_OUT_TOKENS = 60
-"""For the sentences on what is left out."""
+LEFT_OUT_TOKENS = 60  # for the sentences on what is left out
 MIN_PIECE_TOKENS = 50
-PIECES_PER_PAGE = 8
-"""A line that is longer than such a part of the budget is broken."""
+PIECES_PER_PAGE = 8  # a line that is longer than such a part of the budget is broken
 NOTHING_CHANGED = "Nothing on the page changed."
-MAX_VALUE_CHARS = 200
-"""Longer values of fields come cut (walk.js)."""
-MAX_REMOVED = 6
-"""Removed elements and texts that are named one by one."""
+MAX_VALUE_CHARS = 200  # longer values of fields come cut (walk.js)
+MAX_REMOVED = 6  # removed elements and texts that are named one by one
 REMOVED_TEXT_CHARS = 80
 SAME_PLACE_PX = 3
 TYPED_ROLES = ("textbox", "searchbox", "spinbutton")
@@ -57,20 +52,16 @@ def full_text(snapshot: Snapshot, budget_tokens: int) -> str:
 
     Addresses of links are shown only where the whole page fits with them.
     """
-    for shown in (snapshot, _without_addresses(snapshot)):
+    elements = {n: replace(element, address="") for n, element in snapshot.elements.items()}
+    left_out = LINKS_NOTE if elements != snapshot.elements else ""
+    note = " ".join(filter(None, (snapshot.note, left_out)))
+    for shown in (snapshot, replace(snapshot, elements=elements, note=note)):
         head = "\n".join([page_place(shown), *page_notes(shown)])
         budget = budget_tokens - tokens(head) - LEFT_OUT_TOKENS
         lines = [line_text(line, shown) for line in shown.lines]
         if sum(map(_cost, lines)) <= budget:
             return "\n".join([head, *(lines or ["(The page shows nothing.)"])])
     return "\n".join([head, *_lines_in_view(shown, lines, budget)])
-
-
-def _without_addresses(snapshot: Snapshot) -> Snapshot:
-    elements = {n: replace(element, address="") for n, element in snapshot.elements.items()}
-    left_out = elements != snapshot.elements
-    note = " ".join(filter(None, (snapshot.note, LINKS_NOTE if left_out else "")))
-    return replace(snapshot, elements=elements, note=note)
 
 
 def _cost(line: str) -> int:
@@ -102,7 +93,6 @@ def _lines_in_view(snapshot: Snapshot, lines: list[str], budget: int) -> list[st
 
 
 def _pieces(line: Line, snapshot: Snapshot, longest: int) -> Iterator[Line]:
-    """Split a line into parts of at most about so many tokens."""
     parts, spent = list[str | int](), 0
     words = re.compile(rf"(?s:.{{1,{longest}}}(?:\s|$)|.{{1,{longest}}})")
     cut = ([part] if isinstance(part, int) else words.findall(part) for part in line.parts)
@@ -135,7 +125,6 @@ def _lines_to_show(snapshot: Snapshot, costs: list[int], budget: int) -> tuple[i
 
 
 def page_place(snapshot: Snapshot) -> str:
-    """Name the page and where it is scrolled to."""
     url = snapshot.url if len(snapshot.url) <= MAX_URL_CHARS else snapshot.url[:MAX_URL_CHARS] + "…"
     lines = [f'Page "{snapshot.title}" {url}']
     if snapshot.above_px or snapshot.below_px:
@@ -144,7 +133,6 @@ def page_place(snapshot: Snapshot) -> str:
 
 
 def page_notes(snapshot: Snapshot) -> list[str]:
-    """Return notes on what a snapshot does not show."""
     notes = [snapshot.note] if snapshot.note else []
     behind = f"{snapshot.covered} element{'' if snapshot.covered == 1 else 's'} behind it"
     if not snapshot.lines and (snapshot.covered or snapshot.covered_text):
@@ -178,8 +166,8 @@ def page_notes(snapshot: Snapshot) -> list[str]:
 def line_text(line: Line, snapshot: Snapshot) -> str:
     """Write one line with its elements, one blank between them.
 
-    Of cells that follow each other only the first says that it is one, and of elements without a
-    name that are described alike only the first is described.
+    Only the first of several cells says that it is one, and only the first of elements that are
+    described alike is described.
     """
     text, mark = "", ""
     before: Element | None = None
@@ -206,7 +194,6 @@ def line_text(line: Line, snapshot: Snapshot) -> str:
 
 
 def element_text(element: Element) -> str:
-    """Write an element: index, role, name, value and states."""
     words = [f"[{element.index}] {element.role}"]
     if element.name and (not element.open or element.named):
         words.append(f'"{element.name}"')
@@ -242,7 +229,6 @@ def state_words(element: Element) -> list[str]:
 
 
 def _description(element: Element) -> list[str]:
-    """Describe what has no name by its hint, its colour and its size."""
     words = [element.hint] if element.hint else []
     if not words and element.role in ("button", "link"):
         words.append("(no name)")
@@ -265,12 +251,10 @@ class ActionReport:
     """A sentence on an action, and what it says as data, so that no change is reported twice."""
 
     text: str = ""
-    elements: tuple[int, ...] = ()
-    """Indices of the elements that it names."""
+    elements: tuple[int, ...] = ()  # indices of the elements that it names
     value: str | None = None
     """What the first of them holds now; None if the sentence does not say that."""
-    place: tuple[int, int] | None = None
-    """The pixels above and below the window that it names."""
+    place: tuple[int, int] | None = None  # the pixels above and below the window that it names
 
 
 NOTHING_SAID = ActionReport()
@@ -283,12 +267,6 @@ def change_text(
 
     After scrolling, a page that is too long is shown from the top of the window on. Empty if `said`
     says all that changed.
-
-    Args:
-        before: The last snapshot that the model saw, or None.
-        after: The new one.
-        budget_tokens: At most about this many tokens.
-        said: What the action's own sentence says, which is not repeated.
     """
     if before is None or before.document != after.document:
         return full_text(after, budget_tokens)
@@ -299,7 +277,11 @@ def change_text(
     if not notes and not (said.text and _changes(before, after, NOTHING_SAID)):
         drawn = any(element.role == "canvas" for element in after.elements.values())
         nothing = f"{NOTHING_CHANGED} {CANVAS_NOTE}" if said.text and drawn else NOTHING_CHANGED
-        moved = [old.index for old, new in _in_both(before, after) if _has_moved(old, new)]
+        moved = [
+            old.index
+            for old, new in _in_both(before, after)
+            if any(abs(a - b) > SAME_PLACE_PX for a, b in zip(new.box, old.box, strict=True))
+        ]
         if said.text and moved:  # as on a map
             return f"Nothing but places or sizes changed: of {_ranges(moved)}."
         return nothing
@@ -309,11 +291,6 @@ def change_text(
 def _in_both(before: Snapshot, after: Snapshot) -> list[tuple[Element, Element]]:
     known = before.elements
     return [(known[index], new) for index, new in after.elements.items() if index in known]
-
-
-def _has_moved(old: Element, new: Element) -> bool:
-    sides = zip(new.box, old.box, strict=True)
-    return any(abs(now - then) > SAME_PLACE_PX for now, then in sides)
 
 
 def _changes(before: Snapshot, after: Snapshot, said: ActionReport) -> list[str]:
@@ -355,8 +332,7 @@ def _element_changes(before: Snapshot, after: Snapshot, said: ActionReport) -> l
 def _element_change(old: Element, new: Element, said: ActionReport) -> str:
     """Describe a changed element with its previous state; its options only if they changed.
 
-    Of an element that was acted on, describe only what the action did not say. Empty if it said
-    all.
+    Empty if the action's own report said all of it.
     """
     shown = replace(new, option_count=0) if old.options == new.options else new
     text = f"Changed: {element_text(shown)}"

@@ -8,10 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from playwright.async_api import Page, Request, Response, WebSocket
 
+from openmanus_graph.backends.browser.page import snapshot as snapshots
 from openmanus_graph.backends.browser.page.frames import (
     DialogOpen,
     FrameDetached,
@@ -20,13 +21,7 @@ from openmanus_graph.backends.browser.page.frames import (
     JsonObject,
     listen,
 )
-from openmanus_graph.backends.browser.page.snapshot import (
-    Element,
-    Facts,
-    Indices,
-    Snapshot,
-    build_snapshot,
-)
+from openmanus_graph.backends.browser.page.snapshot import Element, Facts, Snapshot
 from openmanus_graph.backends.browser.page.text import full_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 
@@ -34,32 +29,26 @@ T = TypeVar("T")
 
 WALK_LIMITS = {"elements": 4000, "characters": 250_000, "milliseconds": 3000}
 DIALOG_NOTE = "A dialog of the page is open and blocks it: answer it with handle_dialog."
-ERROR_PAGE_TOKENS = 3000
-"""How much of the page an error shows when an element was not found."""
+ERROR_PAGE_TOKENS = 3000  # how much of the page an error shows when an element was not found
 QUIET_MS = 1000
-SHOWN_S = 4.0
-"""After this, a page that is loading and shows something is not waited for any longer."""
+SHOWN_S = 4.0  # after this, a page that is loading and shows something is not waited for any longer
 _IGNORED = (
     "image", "media", "font", "ping", "eventsource", "websocket", "manifest", "texttrack",
 )  # fmt: skip
 """Kinds of requests that change nothing a model reads, or never end."""
-MAX_REPEATS = 4
-"""A page that requests the same address this often while we wait is polling."""
-IDLE_S = 10.0
-"""A request this long after an action was not caused by it."""
+MAX_REPEATS = 4  # a page that requests the same address this often while we wait is polling
+IDLE_S = 10.0  # a request this long after an action was not caused by it
 EFFECT_S = 0.15
 """A request this soon after an action is its effect, even to an address that is polled."""
 NEXT_POLL_S = 0.2
 SLOW_S = 1.0
 MAX_LATE_POLLS = 2
 """An address that responds late and is requested again at once, this often, is a long poll."""
-RENDER_S = 0.06
-"""From the end of a response until the page has rendered it."""
+RENDER_S = 0.06  # from the end of a response until the page has rendered it
 BODY_S = 1.0
 """A response that has begun and does not end: the page does not read it, or it is a stream."""
 STREAMS = ("text/event-stream", "application/x-ndjson")
-ANSWER_S = 1.0
-"""How long the answer to a message over a web socket is awaited."""
+ANSWER_S = 1.0  # how long the answer to a message over a web socket is awaited
 NEXT_MESSAGE_S = 0.15
 SOCKET_S = 2.5
 """Messages this long after an action, or after their socket was opened, were not caused by it."""
@@ -74,25 +63,16 @@ class Network:
         self._polled: set[str] = set()
         self._repeats: Counter[str] = Counter()
         self._late_polls: Counter[str] = Counter()
-        self._late_responses: dict[str, float] = {}
-        """When an address last responded late."""
+        self._late_responses: dict[str, float] = {}  # when an address last responded late
         self._action_began = time.monotonic()
         self._ended = 0.0
-        self._answered: dict[Request, float] = {}
-        """When the responses began that have not ended."""
-        self._quiet_after = 0.0
-        """Until when an answer over a web socket may come."""
+        self._answered: dict[Request, float] = {}  # when the responses began that have not ended
+        self._quiet_after = 0.0  # until when an answer over a web socket may come
         self.started = 0
-        self.close = listen(
-            page,
-            {
-                "request": self._on_request,
-                "response": self._on_response,
-                "websocket": self._on_socket,
-                "requestfinished": self._on_request_done,
-                "requestfailed": self._on_request_done,
-            },
-        )
+        ended = dict.fromkeys(("requestfinished", "requestfailed"), self._on_request_done)
+        on: dict[str, Callable[[Any], None]] = {"request": self._on_request, **ended}
+        on |= {"response": self._on_response, "websocket": self._on_socket}
+        self.close = listen(page, on)
 
     def begin_action(self) -> None:
         """Begin an action: requests that are still open were not caused by it."""
@@ -112,7 +92,6 @@ class Network:
         return pending or now - self._ended < RENDER_S or now < self._quiet_after
 
     def waiting_for(self) -> str:
-        """Return the names of the open requests, at most three."""
         return _names(self._open)
 
     def unread(self) -> str:
@@ -132,22 +111,15 @@ class Network:
         elif now - self._action_began > IDLE_S:
             self._polled.add(path)
         self._repeats[path] += 1
-        if self._has_just_responded_late(path, now):
-            self._late_polls[path] += 1
+        slow = (_path(other) for other, began in self._open.items() if now - began > SLOW_S)
+        if path in slow or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S:
+            self._late_polls[path] += 1  # it has just responded late, or is about to
         repeats = self._repeats[path] > MAX_REPEATS and request.resource_type in ("fetch", "xhr")
         if repeats or self._late_polls[path] >= MAX_LATE_POLLS:
             self._polled.add(path)
         if path not in self._polled or now - self._action_began < EFFECT_S:
             self._open[request] = now
             self.started += 1
-
-    def _has_just_responded_late(self, path: str, now: float) -> bool:
-        """Return True if an address has just responded late, or is about to: a long poll does."""
-        slow = (request for request, began in self._open.items() if now - began > SLOW_S)
-        return (
-            any(_path(request) == path for request in slow)
-            or now - self._late_responses.get(path, 0.0) < NEXT_POLL_S
-        )
 
     def _on_response(self, response: Response) -> None:
         request = response.request
@@ -206,9 +178,8 @@ class Target:
 
     async def call(self, function: str, *args: object) -> JsonObject:
         """Call a function of our script with the element's number; FrameDetached if it is gone."""
-        answer: JsonObject = await self.view.frames.call(
-            self.world, function, self.element.number, *args
-        )
+        call = self.view.frames.call
+        answer: JsonObject = await call(self.world, function, self.element.number, *args)
         if answer.get("gone"):
             raise FrameDetached(self.label)
         return answer
@@ -222,7 +193,7 @@ class PageView:
         self.snapshot: Snapshot | None = None
         self.frames = Frames(page)
         self.network = Network(page)
-        self._indices = Indices()
+        self._indices = snapshots.Indices()
         self._acted_world: FrameWorld | None = None
         self._is_settled = False
         self._moving: list[str] = []
@@ -247,19 +218,14 @@ class PageView:
             return DIALOG_NOTE
         else:
             if self._is_settled:
-                return self._still_running()
+                moving, unread = ", ".join(self._moving), self.network.unread()
+                notes = [f"Still moving: {moving}."] * bool(moving)
+                notes += [f"A response is still coming in ({unread})."] * bool(unread)
+                return " ".join(notes)
         waiting = self.network.waiting_for()
         return "The page is still loading" + (f" ({waiting})." if waiting else ".")
 
-    def _still_running(self) -> str:
-        """Return a note on what is still moving or coming in on a page that is quiet."""
-        notes = [f"Still moving: {', '.join(self._moving)}."] if self._moving else []
-        if unread := self.network.unread():
-            notes.append(f"A response is still coming in ({unread}).")
-        return " ".join(notes)
-
     async def _quiet(self) -> bool:
-        """Wait a little; return True if the page is quiet now."""
         if self.network.busy():
             await asyncio.sleep(0.015)
             return False
@@ -280,7 +246,6 @@ class PageView:
         return self._is_settled
 
     async def _shows_something(self) -> bool:
-        """Return True if a page that is loading shows content already."""
         with contextlib.suppress(FrameDetached):
             worlds = await self.frames.worlds()
             return bool(worlds) and bool(await self.frames.call(worlds[0], "showing"))
@@ -306,13 +271,12 @@ class PageView:
         if not worlds:
             raise FrameDetached("no document")
         found = await asyncio.gather(*map(self._walk, worlds))
-        walks = {
-            world.key: walk for world, walk in zip(worlds, found, strict=True) if walk is not None
-        }
+        pairs = zip(worlds, found, strict=True)
+        walks = {world.key: walk for world, walk in pairs if walk is not None}
         if worlds[0].key not in walks:
             raise FrameDetached("the page's own document")
         children = {world.owner: world.key for world in worlds if world.owner}
-        return build_snapshot(worlds[0].key, walks, children, self._indices)
+        return snapshots.build_snapshot(worlds[0].key, walks, children, self._indices)
 
     async def _walk(self, world: FrameWorld) -> Facts | None:
         """Return what walk.js finds in a frame; None if its document has just gone."""
@@ -343,8 +307,7 @@ class PageView:
 
     async def element(self, index: int) -> Target:
         """Find an element by its index; ToolError with the current list if it was removed."""
-        target, _ = await self.ask(index, "connected")
-        return target
+        return (await self.ask(index, "connected"))[0]
 
     async def ask(
         self, index: int, function: str, *, begin: bool = False
@@ -385,7 +348,6 @@ class PageView:
         raise ToolError(f"{why}\n{now}")
 
     def _known_target(self, index: int) -> Target | None:
-        """Return an element of the last snapshot if its document is still loaded."""
         if self.frames.dialog_open:
             raise DialogOpen
         element = self.snapshot.elements.get(index) if self.snapshot else None

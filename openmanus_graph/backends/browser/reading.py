@@ -1,7 +1,11 @@
-"""Crawling several pages at once, rendered by the browser if there is one, else by plain HTTP."""
+"""Reads pages as text: crawled at once, or the current page of a session (`extract_content`).
+
+Crawled pages are rendered by the browser if there is one, else they are read by plain HTTP.
+"""
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,31 +13,28 @@ from typing import Any
 
 from playwright.async_api import Error, Page
 
-from openmanus_graph.backends.browser.browsers import browser_loop, browsers, first_line
+from openmanus_graph.backends.browser.browser_session import BrowserSession
+from openmanus_graph.backends.browser.browsers import browser_loop, first_line, shared_browsers
 from openmanus_graph.backends.browser.connection import Connection, open_connection
 from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.tab import Tab, answer_dialog
+from openmanus_graph.backends.web import reading as web_reading
 from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
-from openmanus_graph.backends.web.reading import (
-    HEADER_CHARS,
-    Reading,
-    fitted,
-    read_html,
-    read_page,
-)
+from openmanus_graph.backends.web.page_text import PageText, choose_parts, page_text, whole
 from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.tool_runtime import AskModel
+from openmanus_graph.safety.urls import links_of
 from openmanus_graph.state.tool_traits import Observation
 
 PAGES_AT_ONCE = 5
 MAX_HTML_CHARS = 5_000_000
 MAX_FRAMES = 30
-SETTLE_SHARE = 0.5
-"""Of the time limit, at most, for waiting until a page is quiet."""
-_LEAST_CHARS = 300
-"""Of each page in the report, however many there are."""
+SETTLE_SHARE = 0.5  # of the time limit, at most, for waiting until a page is quiet
+_LEAST_CHARS = 300  # of each page in the report, however many there are
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +44,8 @@ class CrawledPage:
     requested: str
     url: str
     status: int
-    reading: Reading
-    note: str
-    """Why it was read without its scripts; empty if it was not."""
+    reading: web_reading.Reading
+    note: str  # why it was read without its scripts; empty if it was not
     seconds: float = 0.0
     cached: bool = False
 
@@ -66,8 +66,7 @@ class CrawledPage:
 class FailedPage:
     url: str
     reason: str
-    trusted_text: bool = False
-    """The reason contains no text from outside."""
+    trusted_text: bool = False  # the reason contains no text from outside
 
     def head(self, number: int) -> str:
         return f"## {number}. {self.url}\nFAILED: {self.reason}"
@@ -135,13 +134,15 @@ class Crawler:
             note = f"Read without running its scripts: {error}"
         else:
             if rendered.media_type in ("text/html", "application/xhtml+xml"):
-                reading = await read_html(
+                reading = await web_reading.read_html(
                     rendered.html, rendered.url, word_count_threshold=threshold
                 )
                 return CrawledPage(url, rendered.url, rendered.status, reading, note)
         downloads = self._session.settings.browser.max_download_mb << 20
         page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
-        reading = await read_page(page, self._session.workspace, word_count_threshold=threshold)
+        reading = await web_reading.read_page(
+            page, self._session.workspace, word_count_threshold=threshold
+        )
         note = note if reading.kind == "page" else ""
         return CrawledPage(url, page.url, page.status, reading, note)
 
@@ -151,12 +152,8 @@ async def crawl_pages(
 ) -> Observation:
     """Crawl pages and report on each. ToolError if no address is given.
 
-    Args:
-        session: Of the run.
-        urls: Their addresses; each is read once.
-        timeout_s: For each page.
-        threshold: Shorter lines of menus and footers are left out, in words.
-        fresh: Whether to read again what was read before.
+    Lines of menus and footers with fewer words than `threshold` are left out. `fresh` reads again
+    what was read before.
     """
     crawler = session.cached(Crawler, lambda: Crawler(session))
     wanted = list(dict.fromkeys(url.strip() for url in urls if url.strip()))
@@ -173,18 +170,18 @@ async def crawl_pages(
 
 
 def _report(results: Sequence[CrawledPage | FailedPage], session: Session) -> str:
-    """Render the report. Blocks when a page is long."""
+    """Blocks when a page is long."""
     texts = [one.reading.text if isinstance(one, CrawledPage) else None for one in results]
     failed = texts.count(None)
     some = f"{len(results)} address{'es' if len(results) > 1 else ''}"
     rows = [f"{some}: {len(results) - failed} read, {failed} failed."]
     heads = [result.head(number) for number, result in enumerate(results, 1)]
-    budget = session.max_observation_chars - HEADER_CHARS - sum(map(len, heads))
+    budget = session.max_observation_chars - web_reading.HEADER_CHARS - sum(map(len, heads))
     shares = _shares([len(text or "") for text in texts], budget)
     for head, text, share in zip(heads, texts, shares, strict=True):
         rows.append(head)
         if text is not None:
-            rows.append(fitted(text, share, session.workspace))
+            rows.append(web_reading.fitted(text, share, session.workspace))
     return "\n\n".join(rows)
 
 
@@ -200,25 +197,20 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A page after its scripts have run."""
-
-    url: str
-    """Its address after all redirects."""
+    url: str  # its address after all redirects
     status: int
-    html: str
-    """Shadow roots in place, frames at the end."""
+    html: str  # shadow roots in place, frames at the end
     media_type: str
 
 
 async def render_page(session: Session, url: str, timeout_s: float) -> RenderedPage:
-    """Open a page in a new context without the thread's logins, wait until it is quiet, return it.
+    """Open a page without the thread's logins, wait until it is quiet, and return it.
 
-    The time limit includes the wait for a turn. ToolError if there is no browser, or the page was
-    not opened.
+    The time limit includes the wait for a turn. ToolError if it was not opened.
     """
 
     async def render() -> RenderedPage:
-        async with asyncio.timeout(timeout_s), browsers().rendering:
+        async with asyncio.timeout(timeout_s), shared_browsers.rendering:
             connection = await open_connection(session.settings, None, fresh=True)
             try:
                 connection.guard.check(url)
@@ -266,3 +258,127 @@ async def serialize(page: Page) -> list[dict[str, Any]]:
         head = f"<!doctype html><html><head><title>{title}</title></head>"
         part["html"] = f"{head}{part['html']}</html>"
     return parts
+
+
+READ_S = 30.0
+NOT_FOUND = "NOT FOUND"
+_QUESTIONS_AT_ONCE = 3
+_QUOTE = re.compile(r"^\s*>\s?(.*\S)\s*$")
+_MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
+
+
+async def extract_content(
+    browser: BrowserSession, goal: str | None, ask: AskModel | None
+) -> tuple[str, Sequence[str]]:
+    """Return the answer to a goal from the page, or the whole page as Markdown, with its links.
+
+    The links are those of the text that are on the page: a model may have made up others.
+    """
+
+    async def read() -> tuple[tuple[str, str, str], list[str]]:
+        return await _read_content(browser), browser.notices.take()
+
+    found, pending = await browser_loop.run(read)
+    redacted, session = browser.secrets.redacted, browser.session
+    notices = "".join(f"{redacted(notice)}\n" for notice in pending)
+    url, title, content = map(redacted, found)
+    head = f"{title} {url}".strip()
+    why = ""
+    if goal and ask is not None:
+        try:
+            answer = f"From {head}:\n{await _answer(url, content, goal, ask)}"
+        except ToolError as error:
+            why = f"{error} This is the page itself.\n"
+        else:
+            return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content)
+    room = session.max_observation_chars - web_reading.HEADER_CHARS
+    room = min(session.settings.browser.max_content_length or room, room)
+    text = await asyncio.to_thread(web_reading.fitted, content, room, session.workspace)
+    return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content)
+
+
+async def _read_content(browser: BrowserSession) -> tuple[str, str, str]:
+    """Return the current page's address, title and text, on the browser's event loop.
+
+    The text is Markdown, the main content first. ToolError if it cannot be read.
+    """
+    async with browser.lock:
+        await browser.ensure()
+        if open_dialog := browser.dialogs.describe():
+            raise ToolError(f"Nothing was read. {open_dialog}")
+        tab = browser.current
+        await tab.view.settle()
+        if tab.is_pdf or tab.file:
+            return await _read_document(browser, tab.file or tab.page.url)
+        try:
+            async with asyncio.timeout(READ_S):
+                parts = await serialize(tab.page)
+        except TimeoutError as error:
+            raise TrustedToolError(
+                "The page is too busy to be read. Wait, or load it with refresh."
+            ) from error
+        except Error as error:
+            raise ToolError(
+                f"The page could not be read: {first_line(error)} Look at it with get_state."
+            ) from error
+    texts: list[PageText] = []
+    for part in parts:
+        text = await page_text(part["html"], part["base"])
+        texts.append(replace(text, read=text.read or len(part["html"])) if part["cut"] else text)
+    return tab.page.url, parts[0]["title"], whole(texts)
+
+
+async def _read_document(browser: BrowserSession, url: str) -> tuple[str, str, str]:
+    """Read a document that the browser displays or saves: fetch it again, with the cookies."""
+    cookies = await browser.connection.context.cookies(url)
+    pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
+    headers = {"Cookie": pairs} if pairs else None
+    page = await fetch(url, browser.connection.guard, headers=headers)
+    reading = await web_reading.read_page(page, browser.session.workspace)
+    return url, reading.title, reading.text
+
+
+async def _answer(url: str, content: str, goal: str, ask: AskModel) -> str:
+    parts, left_out = choose_parts(content, goal)
+    at_once = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def ask_part(number: int, text: str) -> str:
+        part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
+        request = render("extract_request", goal=goal, url=url, part=part, text=text)
+        async with at_once:
+            return await ask(render("extract_system"), request)
+
+    replies = await asyncio.gather(*(ask_part(n, text) for n, text in enumerate(parts, 1)))
+    useful = [reply for reply in replies if not reply.startswith(NOT_FOUND)]
+    reply = useful[0] if useful else replies[0]
+    if len(useful) > 1:
+        merge = render("extract_merge", goal=goal, url=url, answers="\n\n".join(useful))
+        reply = await ask(render("extract_system"), merge)
+    note = f"\n({left_out} of the page's parts were not read: the least related.)"
+    return check_quotes(reply, content) + (note if left_out else "")
+
+
+def check_quotes(reply: str, text: str) -> str:
+    """Remove quotes that are not in the text from a reply, and add a note on it."""
+    normalized = _normalized(text)
+    lines, missing, passages = list[str](), 0, 0
+    for line in reply.strip().splitlines():
+        quote = _QUOTE.match(line)
+        if quote is None:
+            lines.append(line)
+        elif _normalized(quote[1]) in normalized:
+            passages += 1
+            lines.append(line)
+        else:
+            missing += 1
+    if missing:
+        one, more = "passage is not on the page and was", "passages are not on the page and were"
+        some = one if missing == 1 else more
+        lines.append(f"({missing} quoted {some} left out. Check the answer on the page itself.)")
+    elif not passages and not reply.startswith(NOT_FOUND):
+        lines.append("(No passage was quoted. Check the answer on the page itself.)")
+    return "\n".join(lines)
+
+
+def _normalized(text: str) -> str:
+    return _MARKUP.sub(lambda found: _MARKUP.sub("", found[1] or ""), text).lower()
