@@ -13,6 +13,7 @@ from langgraph.runtime import Runtime
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files
+from openmanus_graph.backends.persistence.steering import SteeringReader
 from openmanus_graph.conversation.history import (
     ENVIRONMENT_KEY,
     HANDOVER_KEY,

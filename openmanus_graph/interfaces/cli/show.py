@@ -34,6 +34,8 @@ from openmanus_graph.interfaces.service import run_setup, run_view, threads
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan import plan_as_json
+from openmanus_graph.runtime.atomic_files import write_own_file
+from openmanus_graph.runtime.events import ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings

@@ -20,8 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
-from openmanus_graph.interfaces.cli.process import write_out
-from openmanus_graph.planning.plan import MARKS, is_plan_request
+from openmanus_graph.interfaces.cli.process import StdinLines, write_out
+from openmanus_graph.interfaces.service.runner import EventSink
+from openmanus_graph.planning.plan import MARKS, PlanError, is_plan_request, plan_of_request
+from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
 from openmanus_graph.state.interrupts import read_decision_on
