@@ -13,6 +13,7 @@ from langgraph.store.base import BaseStore
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes.check_step import (
     check_step,
+    finalize,
     judge_check,
     replan_step,
     review_step,
@@ -26,7 +27,6 @@ from openmanus_graph.nodes.create_plan import (
     route_after_approve_plan,
     route_after_create_plan,
 )
-from openmanus_graph.nodes.finalize import finalize
 from openmanus_graph.nodes.schedule import (
     Flow,
     execute_step,

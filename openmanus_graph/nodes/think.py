@@ -52,10 +52,9 @@ from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage
-from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.agent import Agent, ResolvedTools, resolve_tools
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.questions import believed
-from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
 from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tools import tool_names
 

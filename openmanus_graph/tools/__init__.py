@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 def default_tools() -> "list[BaseTool]":
     """Return manus's tools, those of installed packages included."""
-    from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.python_execute import python_execute
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.execution import bash, python_execute
+    from openmanus_graph.tools.files import read_file, str_replace_editor
 
     return [
         python_execute,
@@ -37,10 +35,10 @@ def optional_tools() -> "list[BaseTool]":
 
     `create_chat_completion` is offered by itself where the caller gave a response format.
     """
+    from openmanus_graph.tools.closing import create_chat_completion
     from openmanus_graph.tools.delegate import delegate
     from openmanus_graph.tools.memory import memory
     from openmanus_graph.tools.read_untrusted import read_untrusted
-    from openmanus_graph.tools.terminate import create_chat_completion
 
     return [read_untrusted, delegate, memory, create_chat_completion]
 
@@ -58,10 +56,9 @@ def browser_tools() -> "list[BaseTool]":
 
 def desktop_tools() -> "list[BaseTool]":
     """Return the desktop agent's tools."""
-    from openmanus_graph.tools.bash import bash
     from openmanus_graph.tools.computer_use import computer_use
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.execution import bash
+    from openmanus_graph.tools.files import read_file, str_replace_editor
 
     return [computer_use, bash, str_replace_editor, read_file, *closing_tools()]
 
@@ -83,15 +80,15 @@ def look_tools() -> "list[BaseTool]":
 
 def mcp_tools() -> "list[BaseTool]":
     """Return the MCP agent's only tool in addition to those of its servers."""
-    from openmanus_graph.tools.terminate import terminate
+    from openmanus_graph.tools.closing import terminate
 
     return [terminate]
 
 
 def swe_tools() -> "list[BaseTool]":
     """Return the software agent's tools."""
-    from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.execution import bash
+    from openmanus_graph.tools.files import str_replace_editor
 
     return [bash, str_replace_editor, *closing_tools()]
 
@@ -102,9 +99,8 @@ def data_analysis_tools() -> "list[BaseTool]":
         data_visualization,
         visualization_preparation,
     )
-    from openmanus_graph.tools.python_execute import python_execute
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
+    from openmanus_graph.tools.execution import python_execute
+    from openmanus_graph.tools.files import read_file, str_replace_editor
 
     return [
         python_execute,
@@ -119,8 +115,7 @@ def data_analysis_tools() -> "list[BaseTool]":
 def web_tools() -> "list[BaseTool]":
     """Return the tools that reach the web."""
     from openmanus_graph.tools.browser_use import browser_use
-    from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
-    from openmanus_graph.tools.web_search import web_search
+    from openmanus_graph.tools.web import crawl4ai, fetch_page, web_search
 
     return [browser_use, web_search, crawl4ai, fetch_page]
 
@@ -135,8 +130,7 @@ def web_traits() -> "dict[str, Traits]":
 
 def closing_tools() -> "list[BaseTool]":
     """Return the tools by which every agent asks the person and ends the run."""
-    from openmanus_graph.tools.ask_human import ask_human
-    from openmanus_graph.tools.terminate import terminate
+    from openmanus_graph.tools.closing import ask_human, terminate
 
     return [ask_human, terminate]
 

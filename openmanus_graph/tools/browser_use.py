@@ -21,7 +21,7 @@ from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.mcp_server import Effect
 from openmanus_graph.state.tool_traits import InformationFlow, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
-from openmanus_graph.tools.web_search import unasked_openings
+from openmanus_graph.tools.web import unasked_openings
 
 TIMEOUT_S = 180
 

@@ -40,7 +40,7 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
-from openmanus_graph.tools.python_execute import run_code
+from openmanus_graph.tools.execution import run_code
 
 FOLDER = "visualization"
 AT_ONCE = 2

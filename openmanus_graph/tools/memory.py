@@ -16,7 +16,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, call_runtime
 from openmanus_graph.state.tool_traits import Effects, InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
-from openmanus_graph.tools.str_replace_editor import LineRange
+from openmanus_graph.tools.files import LineRange
 
 MAX_LISTED = 100
 """Notes that a list names."""

@@ -18,7 +18,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.state.validation import schema_defect, schema_problems
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tools.read_file import text_of_file
+from openmanus_graph.tools.files import text_of_file
 
 MOST_READ_CHARS = 2_000_000
 """Of a text; the model gets the parts that share the most words with the question."""

@@ -11,7 +11,7 @@ from openmanus_graph.runtime.observation_size import MIN_OBSERVATION_CHARS, max_
 from openmanus_graph.runtime.output import plain, shorten
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.read_file import read_file
+from openmanus_graph.tools.files import read_file
 
 
 def shorten_file(path: Path, workspace: Workspace, *, start: int = 0) -> str:

@@ -46,7 +46,7 @@ from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.mcp_server import SERVER_TOOL_PREFIX
 from openmanus_graph.state.plan import active_plan, no_plans
-from openmanus_graph.tool_calls.resolve_tools import load_client
+from openmanus_graph.tool_calls.agent import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.tool import ServerPrompt

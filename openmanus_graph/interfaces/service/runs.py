@@ -42,7 +42,7 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.plan import Origin
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 
 log = logging.getLogger(__name__)
 ANSWER_HINTS = {

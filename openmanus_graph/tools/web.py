@@ -1,12 +1,14 @@
-"""`web_search`: the web through one search engine, or the next."""
+"""`web_search`, `fetch_page` and `crawl4ai`: the web, without an open browser."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, cast
 
 from langchain_core.messages import AnyMessage
 from langgraph.prebuilt import ToolRuntime
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.tool_runtime import call_runtime
@@ -15,6 +17,8 @@ from openmanus_graph.state.search_engines import MAX_RESULTS
 from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import INTEGER, MaybeText, manus_tool
 from openmanus_graph.tools import web_traits
+
+MAX_URLS = 20
 
 
 def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
@@ -59,3 +63,52 @@ async def web_search(  # the model is not shown `runtime`
     return await search_and_report(
         session, emit, query, num_results, lang, country, openings=openings
     )
+
+
+@manus_tool(
+    effect="read_only",
+    timeout_s=90,
+    untrusted=True,
+    flow=InformationFlow(addresses=lambda args: [str(args.get("url", ""))]),
+)
+async def fetch_page(  # the model is not shown `runtime`
+    url: str, runtime: ToolRuntime[Any, Any]
+) -> Observation:
+    """Read a web page or document or keep another file, quickly, no JavaScript."""
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
+    from openmanus_graph.backends.web.reading import fetched
+
+    return await fetched(call_runtime(runtime).session, url)
+
+
+def _as_list(value: Any) -> Any:
+    """Split a string of addresses, which models write too, into a list."""
+    return value.split() if isinstance(value, str) else value
+
+
+def _addresses(args: Mapping[str, Any]) -> Sequence[str]:
+    urls = _as_list(args.get("urls", ()))
+    return [str(url) for url in cast("list[Any]", urls)] if isinstance(urls, list) else []
+
+
+@manus_tool(
+    effect="read_only", timeout_s=480, untrusted=True, flow=InformationFlow(addresses=_addresses)
+)
+async def crawl4ai(  # the model is not shown `runtime`
+    urls: Annotated[
+        list[str],
+        BeforeValidator(_as_list),
+        Field(min_length=1, max_length=MAX_URLS),
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    ],
+    runtime: ToolRuntime[Any, Any],
+    timeout: SkipJsonSchema[Annotated[int, Field(ge=5, le=120)]] = 30,  # noqa: ASYNC109  # the model's parameter
+    bypass_cache: SkipJsonSchema[bool] = False,
+    word_count_threshold: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 10,
+) -> Observation:
+    """Read up to 20 web pages at once, scripts run."""
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.crawl")  # slow
+    from openmanus_graph.backends.browser.crawl import crawl_pages
+
+    session = call_runtime(runtime).session
+    return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)
