@@ -34,19 +34,9 @@ from openmanus_graph.conversation.history import (
 from openmanus_graph.conversation.replies import read_reply, task_of
 from openmanus_graph.conversation.text_calls import read_text_calls
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
 from openmanus_graph.model_calls.run_models import run_models
-from openmanus_graph.model_calls.summaries import (
-    DividedConversation,
-    cut_middle,
-    cut_summary,
-    digest,
-    divide,
-    pieces_of,
-    size_of,
-    transcript,
-    transcript_pieces,
-)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
@@ -298,12 +288,12 @@ async def compact(
     reported = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
     fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How many characters a token has in this conversation: Chinese takes more tokens.
-    said = sum(map(size_of, call.history)) / max(1, _request_tokens(call) - fixed)
+    said = sum(map(summaries.size_of, call.history)) / max(1, _request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))
     task_chars = len(task_text_of(task)) if task else 0
     free_chars = int(max((limit - fixed) * chars_per_token - task_chars, limit / 4))
     shares = (PAST_SHARE, KEPT_SHARE, NEWEST_SHARE)
-    parts = divide(call.history, *(int(share * free_chars) for share in shares))
+    parts = summaries.divide(call.history, *(int(share * free_chars) for share in shares))
     summary_chars = max(least_chars, int(SUMMARY_SHARE * free_chars))
     limits = SummaryLimits(
         window=window,
@@ -354,13 +344,13 @@ class SummaryWriter:
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
 
-    async def write(self, parts: DividedConversation, limits: SummaryLimits) -> str:
+    async def write(self, parts: summaries.DividedConversation, limits: SummaryLimits) -> str:
         """Return a summary of the old messages.
 
         Raises:
             LimitReached: The run's limits forbid a request for it.
         """
-        draft = _Draft(parts.summary, transcript(parts.old))
+        draft = _Draft(parts.summary, summaries.transcript(parts.old))
         limits = limits.within(await run_models(self._session).window("compaction"))
         try:
             await self._ask_at_the_end(parts, limits, draft)
@@ -370,11 +360,13 @@ class SummaryWriter:
             text = f"The summary could not be written by the model: {error.sentence}"
             notice(self._emit, text)
         if not draft.left:
-            return cut_summary(draft.summary, limits.max_chars)
-        return await asyncio.to_thread(digest, draft.summary, draft.left, limits.max_chars)
+            return summaries.cut_summary(draft.summary, limits.max_chars)
+        return await asyncio.to_thread(
+            summaries.digest, draft.summary, draft.left, limits.max_chars
+        )
 
     async def _ask_at_the_end(
-        self, parts: DividedConversation, limits: SummaryLimits, draft: _Draft
+        self, parts: summaries.DividedConversation, limits: SummaryLimits, draft: _Draft
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
         history = self._call.history
@@ -401,7 +393,7 @@ class SummaryWriter:
             if written:  # else it called tools all the same, and is asked without any
                 seen = {id(message) for message in beginning}
                 draft.summary = written
-                draft.left = transcript([one for one in parts.old if id(one) not in seen])
+                draft.left = summaries.transcript([one for one in parts.old if id(one) not in seen])
             return
 
     async def _ask_with_text(self, task: str, limits: SummaryLimits, draft: _Draft) -> None:
@@ -409,7 +401,7 @@ class SummaryWriter:
         limits = limits.within(self.refused or limits.window)
         shown = int(PIECE_SHARE * limits.window * limits.chars_per_token)
         piece_chars = max(LEAST_PIECE_CHARS, shown - len(task) - limits.max_chars)
-        draft.left = transcript_pieces(draft.left, piece_chars)
+        draft.left = summaries.transcript_pieces(draft.left, piece_chars)
         request = limits.request()
         system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
         call = replace(self._call, system=system, reminder="", tools=())
@@ -424,11 +416,11 @@ class SummaryWriter:
                 self._note_refusal(error, asked)
                 if len(draft.left[0]) <= LEAST_PIECE_CHARS:
                     raise
-                draft.left = pieces_of(draft.left, len(draft.left[0]) // 2)
+                draft.left = summaries.pieces_of(draft.left, len(draft.left[0]) // 2)
                 continue
             if not written:
                 return
-            draft.summary = cut_middle(written, limits.max_chars)
+            draft.summary = summaries.cut_middle(written, limits.max_chars)
             del draft.left[0]
 
     def _note_refusal(self, error: ModelError, asked: ModelCall) -> None:

@@ -20,8 +20,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.nodes.schedule import enter_batch
-from openmanus_graph.planning import flow
-from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
+from openmanus_graph.planning import checks, flow
 from openmanus_graph.planning.drafting import Drafting, next_draft, results_text, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.parallel_batch import ParallelBatch
@@ -52,10 +51,10 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
-            problem, usage = await check_step_run(step_run, batch.state, session, emit)
+            problem, usage = await checks.check_step_run(step_run, batch.state, session, emit)
     except (LimitReached, ModelError) as error:
         return {"run_end": flow.run_end_of(error)}
-    if problem is not None and is_disputed(step_run):
+    if problem is not None and checks.is_disputed(step_run):
         notice(emit, f"The check of step {step_run['id']} failed again: {problem}")
         update: dict[str, Any] = {"disputed": problem}
     else:
@@ -89,7 +88,7 @@ async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str
     step_run = flow.current_step(state)
     try:
         with sharing(batch.budget):
-            judged = await judge_disputed_check(step_run, batch.state, session, batch.emit)
+            judged = await checks.judge_disputed_check(step_run, batch.state, session, batch.emit)
     except (LimitReached, ModelError) as error:
         return {"run_end": flow.run_end_of(error)}
     done_when, reason, usage = judged

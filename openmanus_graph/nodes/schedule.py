@@ -13,17 +13,12 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import (
-    HANDOVER_KEY,
-    ORIGIN_KEY,
-    STEP_KEY,
-    last_user_message,
-)
+from openmanus_graph.conversation import history
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.model_calls.recorder import recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
-from openmanus_graph.planning import flow
+from openmanus_graph.planning import flow, plan_view, step_outcome
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
@@ -40,8 +35,6 @@ from openmanus_graph.planning.parallel_batch import (
     report_of,
 )
 from openmanus_graph.planning.plan import most_at_once
-from openmanus_graph.planning.plan_view import emit_step_event, publish_plan
-from openmanus_graph.planning.step_outcome import StepLimits, run_evidence
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import reached_limit
@@ -83,7 +76,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     begun = flow.begun_step_updates(step_runs, most)
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
-    await publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    await plan_view.publish_plan(flow.plan_of(now), session, runtime.stream_writer)
     session.cached((ParallelBatch, now["batch"]), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
@@ -116,7 +109,7 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
-    user = last_user_message(state["messages"])
+    user = history.last_user_message(state["messages"])
     return WorkerInput(
         batch=state["batch"],
         worker=step_run["worker"],
@@ -227,7 +220,7 @@ async def execute_step(
     session = await enter_session(runtime)
     batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
     run = state["message_id"]
-    emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
+    plan_view.emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
@@ -259,7 +252,7 @@ async def execute_step(
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
-        "evidence": "" if paused_by_limit else run_evidence(outcome.messages),
+        "evidence": "" if paused_by_limit else step_outcome.run_evidence(outcome.messages),
         "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
@@ -273,11 +266,11 @@ async def execute_step(
     }
 
 
-def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
+def step_limits(state: WorkerState, settings: Settings) -> step_outcome.StepLimits:
     left_s = float("inf")
     if settings.timeout_s is not None:
         left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
-    return StepLimits(
+    return step_outcome.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,
@@ -292,9 +285,9 @@ def step_messages(state: WorkerState) -> list[AnyMessage]:
         return flow.resumed_messages(step_run["paused_run"], state["message_id"])
     task = state.get("task", "")
     extra: dict[str, Any] = {
-        ORIGIN_KEY: state["origin"],
-        STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
-        HANDOVER_KEY: not task,
+        history.ORIGIN_KEY: state["origin"],
+        history.STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
+        history.HANDOVER_KEY: not task,
         "images": state["images"],
     }
     return [HumanMessage(state["prompt"], id=state["message_id"], additional_kwargs=extra)]

@@ -15,30 +15,13 @@ from langgraph.types import Send
 from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import (
-    LENGTH_LIMIT,
-    last_results,
-    last_text,
-    pending_calls,
-)
+from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.outcome import (
     ToolEnding,
     asked_to_end_before,
     failure,
     tool_ending,
     tool_outcome,
-)
-from openmanus_graph.conversation.replies import (
-    NO_FILES,
-    ReplyKind,
-    ReplyReading,
-    answer_beside_calls,
-    answer_rules,
-    asked_about_ending,
-    judge_answer,
-    read_reply,
-    replies_without_calls,
-    task_of,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.model_calls.run_models import asks_small_model
@@ -57,13 +40,13 @@ UNANSWERED = (
 )
 
 
-PROBLEMS: dict[ReplyKind, tuple[str, str]] = {
+PROBLEMS: dict[replies.ReplyKind, tuple[str, str]] = {
     "announcement": ("reply_announced", "The reply announces work and does none"),
     "unread_call": (
         "reply_unread_call",
         "The reply seems to make a tool call as text, in a form that is not read",
     ),
-    "cut": ("reply_cut", f"The reply was cut off by {LENGTH_LIMIT}"),
+    "cut": ("reply_cut", f"The reply was cut off by {history.LENGTH_LIMIT}"),
     "empty": ("empty_reply", "The reply was empty"),
     "unstructured": ("structured_answer", "The reply is not in the form that was asked for"),
     "hollow": ("reply_hollow", "The reply does not answer the task"),
@@ -84,11 +67,11 @@ PROBLEMS: dict[ReplyKind, tuple[str, str]] = {
 }
 """Replies that are neither calls nor the answer: the prompt that asks the model about one, and what
 is wrong with it."""
-FAILED: dict[ReplyKind, str] = {
+FAILED: dict[replies.ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
     "unread_call": "The model writes its tool calls as text in a form that is not read, also when "
     "it was asked about it; turn on the parser of tool calls at its server.",
-    "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
+    "cut": f"The reply was cut off by {history.LENGTH_LIMIT} again and again.",
 }
 """Why a run fails that gets no answer, if that is more than the problem."""
 
@@ -108,16 +91,20 @@ async def end_or_steer(
     """End a run that is over, has failed or repeats itself; else steer it with a hint."""
     messages, hint_before = state["messages"], state.get("hint", "")
     ending, stuck = tool_ending(messages), detect_stuck(messages)
-    files = NO_FILES
-    if ending is not None or replies_without_calls(messages):  # this may search the workspace
-        run, task = state["run_message"], task_of(messages)
+    files = replies.NO_FILES
+    if ending is not None or replies.replies_without_calls(
+        messages
+    ):  # this may search the workspace
+        run, task = state["run_message"], replies.task_of(messages)
         files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
-    rules = answer_rules(session.settings, files, small=await asks_small_model(session))
-    reading = read_reply(messages, session.settings.response_format, rules)
-    said = answer_beside_calls(messages, files) if ending else ""
+    rules = replies.answer_rules(session.settings, files, small=await asks_small_model(session))
+    reading = replies.read_reply(messages, session.settings.response_format, rules)
+    said = replies.answer_beside_calls(messages, files) if ending else ""
     if said and ending is not None and ending.ending == "success":
-        reading = judge_answer(said, said, messages, rules, asked_about_ending(messages))
-    ended = ended_by_reply(said or last_text(messages), reading)
+        reading = replies.judge_answer(
+            said, said, messages, rules, replies.asked_about_ending(messages)
+        )
+    ended = ended_by_reply(said or history.last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
     steering = await steering_reader(session)
     # An unread steering message keeps the run from ending.
@@ -135,7 +122,10 @@ async def end_or_steer(
 
 
 def ended_by_tool(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, reading: ReplyReading, said: str
+    messages: Sequence[AnyMessage],
+    ending: ToolEnding | None,
+    reading: replies.ReplyReading,
+    said: str,
 ) -> dict[str, Any] | None:
     """Return how a tool's request ends the run; None if it does not, or the model is asked."""
     if ending is None or ending.failed or reading.kind in PROBLEMS:
@@ -148,7 +138,7 @@ def ended_by_tool(
     return outcome and {"claims": reading.claims, **outcome}
 
 
-def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
+def ended_by_reply(said: str, reading: replies.ReplyReading) -> dict[str, Any] | None:
     """Return how a reply fails the run if it is not an answer, even after the model was asked."""
     if not reading.failed:
         return None
@@ -158,7 +148,7 @@ def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
 
 
 def hints_for(
-    reading: ReplyReading, ending: ToolEnding | None, said: str, stuck: StuckLevel
+    reading: replies.ReplyReading, ending: ToolEnding | None, said: str, stuck: StuckLevel
 ) -> Iterator[str]:
     if reading.kind in PROBLEMS:
         what = {"what": reading.what} if reading.what else {}
@@ -174,7 +164,7 @@ def hints_for(
 
 def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
     """Return True if some calls of the reply have run, and others come after them."""
-    return bool(last_results(messages) and pending_calls(messages))
+    return bool(history.last_results(messages) and history.pending_calls(messages))
 
 
 async def route_after_stuck_check(
@@ -209,7 +199,7 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
 
 def final_answer(state: ManusState) -> str:
     """Return the answer of a run that ended without one."""
-    text = last_text(state["messages"])
+    text = history.last_text(state["messages"])
     if state.get("stop_reason") != "stuck":
         return text
     why = "The run stopped because its last steps repeated themselves without any result."

@@ -20,16 +20,9 @@ from langgraph.types import Command, Overwrite, Send
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.announcements import NamedFiles
-from openmanus_graph.conversation.history import (
-    cut_by,
-    has_task,
-    is_steering,
-    last_user_message,
-    resumed_state,
-)
 from openmanus_graph.conversation.outcome import NO_TASK, failure
-from openmanus_graph.conversation.replies import answer_rules, read_reply, task_of
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction, close_run
 from openmanus_graph.model_calls.recorder import recorded_fact
@@ -69,7 +62,7 @@ async def think(
     step = await begin_step(state, runtime, agent)
     await asks_small_model(step.session, step.progress.steps + 1)
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
-    if reason := tools.fatal_reason if has_task(step.state["messages"]) else NO_TASK:
+    if reason := tools.fatal_reason if history.has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
     step = await with_new_environment(step, tools)
     middleware = model_middleware(step, tools)
@@ -133,7 +126,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
 def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     """Return the fresh counts of a run that a new or edited user message begins, else nothing."""
     messages = state["messages"]
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     message_id = (message.id if message else None) or "start"
     new_fork = fork_id not in state.get("branch", "")
     edited = new_fork and message is not None and messages[-1] is message
@@ -147,7 +140,7 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
         "usage": no_usage(),
         "hint": "",
         "structured": None,
-        **resumed_state(message),
+        **history.resumed_state(message),
     }
 
 
@@ -233,14 +226,14 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = step.state["run_message"]
-    look = partial(find_named_files, step.session.workspace, run, task_of(said))
+    look = partial(find_named_files, step.session.workspace, run, replies.task_of(said))
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
     small = await asks_small_model(step.session)
-    rules = answer_rules(step.session.settings, NamedFiles(**found), small=small)
-    reading = read_reply(said, step.session.settings.response_format, rules)
+    rules = replies.answer_rules(step.session.settings, NamedFiles(**found), small=small)
+    reading = replies.read_reply(said, step.session.settings.response_format, rules)
     if reading.kind != "answer":
         return {"step_count": call.step}
-    if cause := cut_by(result.reply):
+    if cause := history.cut_by(result.reply):
         notice(step.emit, f"The answer was cut off by {cause}.")
     return {
         "step_count": call.step,
@@ -282,7 +275,7 @@ async def route_after_think(
 
 async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
     """Show a new reply to the hooks. Without one the run has ended, or is to be stopped."""
-    said = (one for one in reversed(state["messages"]) if not is_steering(one))
+    said = (one for one in reversed(state["messages"]) if not history.is_steering(one))
     newest, ended = next(said, None), state.get("stop_reason")
     if newest is not None and newest.type == "ai" and ended in (None, "answer"):
         return "replied"

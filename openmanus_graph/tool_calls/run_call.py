@@ -32,8 +32,7 @@ from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.call_model import ToolModel
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime import traces
-from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
+from openmanus_graph.runtime import limits, traces
 from openmanus_graph.runtime.observation_size import with_overrun
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.replaying import current_replay
@@ -326,7 +325,7 @@ async def run_tool(
         if resource is not None:
             apart = context.session.cached(("at work", resource), asyncio.Lock)
         async with cast("AbstractAsyncContextManager[Any]", apart):
-            limit = limit_call(
+            limit = limits.limit_call(
                 context.toolset.own_limit_s(execution.name, args),
                 execution.traits,
                 context.session.settings.sandbox,
@@ -344,7 +343,7 @@ async def run_tool(
 
 
 async def _run_within(
-    limit: TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
+    limit: limits.TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
 ) -> Observation:
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
@@ -352,10 +351,10 @@ async def _run_within(
     trusted, read_only = execution.traits.resource is None, execution.traits.effect == "read_only"
     try:
         async with clock:
-            return await unless_stopped(doing(), read_only=read_only)
+            return await limits.unless_stopped(doing(), read_only=read_only)
     except (GraphBubbleUp, ConfigError):
         raise  # the model cannot repair it
-    except RunStopping:
+    except limits.RunStopping:
         text = (
             f"{execution.name} was given up: the run was stopped. Repeat it if it is still needed."
         )
@@ -398,7 +397,7 @@ async def _invoke(
     execution: CallExecution,
     args: dict[str, Any],
     model: ToolModel,
-    limit: TimeLimit,
+    limit: limits.TimeLimit,
     config: RunnableConfig,
     repeats: Mapping[str, Any] | None,
 ) -> Observation:

@@ -10,29 +10,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.conversation.history import (
-    HANDOVER_KEY,
-    ORIGIN_KEY,
-    STEP_KEY,
-    last_text,
-)
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.outcome import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.model_calls.budget import (
-    SharedBudget,
-    exclude_from_external_calls,
-    shared_budget,
-    sharing,
-)
-from openmanus_graph.planning.executor_run import (
-    Executor,
-    ExecutorRun,
-    ExecutorSet,
-    collect_executors,
-    metadata_inside,
-    named_files,
-)
-from openmanus_graph.planning.step_outcome import StepLimits, StepOutcome
+from openmanus_graph.model_calls import budget
+from openmanus_graph.planning import executor_run, step_outcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.limits import recursion_limit
@@ -102,7 +84,7 @@ async def delegate(  # the model is not shown `runtime`
         tainted=call.untrusted_prompt,
     )
     name = f"{agent}-{call.key[:NAME_CHARS]}"
-    metadata = {**metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
+    metadata = {**executor_run.metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
     run = SubagentRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
@@ -116,7 +98,7 @@ class SubagentRun:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: executor_run.Executor,
         message: HumanMessage,
         call: CallRuntime,
         *,
@@ -135,7 +117,7 @@ class SubagentRun:
             **self._subagents.config,
         }
         inside["metadata"] = {**inside.get("metadata", {}), **metadata}
-        self._run = ExecutorRun(
+        self._run = executor_run.ExecutorRun(
             executor, [message], limits, call.session, outer_context=outer_context, config=inside
         )
 
@@ -147,14 +129,14 @@ class SubagentRun:
         self._call.emit({"type": "step_start", "status": "in_progress", **event})
         await asyncio.to_thread(take_baseline, session.workspace, self._call.key, fresh=False)
         with (
-            sharing(budget_of(session, self._subagents, self._openings)),
-            exclude_from_external_calls(),
+            budget.sharing(budget_of(session, self._subagents, self._openings)),
+            budget.exclude_from_external_calls(),
         ):
             outcome = await self._run.run()
         # What it held open ends with it; where it waits for a person it stays.
         await asyncio.to_thread(close_session, self._session_key)
         found = await asyncio.to_thread(changed_files, session.workspace, self._call.key)
-        named = named_files([file["path"] for file in found], outcome.messages)
+        named = executor_run.named_files([file["path"] for file in found], outcome.messages)
         files = sorted({*named, *self._run.written_files.written_files})
         done = outcome.kind == "succeeded"
         seconds = max(time.monotonic() - started, outcome.elapsed_s)
@@ -169,9 +151,9 @@ class SubagentRun:
         )
 
 
-async def _executor(session: Session, subagents: Subagents, agent: str) -> Executor:
-    known: ExecutorSet = await session.cached_off_loop(
-        ExecutorSet, lambda: collect_executors(subagents.graphs())
+async def _executor(session: Session, subagents: Subagents, agent: str) -> executor_run.Executor:
+    known: executor_run.ExecutorSet = await session.cached_off_loop(
+        executor_run.ExecutorSet, lambda: executor_run.collect_executors(subagents.graphs())
     )
     if agent not in known.executors:
         names = ", ".join(known.names)
@@ -205,15 +187,19 @@ def task_message(
     origin = handed_on(messages, traits, urls, tainted=tainted)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
     text = render("subagent_task", task=task.strip(), files=needed)
-    extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}
+    extra: dict[str, Any] = {
+        history.ORIGIN_KEY: origin,
+        history.STEP_KEY: task,
+        history.HANDOVER_KEY: True,
+    }
     return HumanMessage(text, id=f"subagent-{call.key}", additional_kwargs=extra)
 
 
-def subagent_limits(call: CallRuntime) -> StepLimits:
+def subagent_limits(call: CallRuntime) -> step_outcome.StepLimits:
     """Return the limits of a subagent's run: those of a step, or the rest of the run's."""
     settings = call.session.settings
     left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
-    return StepLimits(
+    return step_outcome.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,
@@ -223,21 +209,23 @@ def subagent_limits(call: CallRuntime) -> StepLimits:
 
 def budget_of(
     session: Session, subagents: Subagents, openings: Mapping[str, int] | None = None
-) -> SharedBudget:
+) -> budget.SharedBudget:
     """Return the budget that a run's subagents share with each other and with the outer run.
 
     Args:
         openings: Counts of opened links, by sites that no person named.
     """
-    around = shared_budget()
+    around = budget.shared_budget()
     if around is not None:
         around.count_earlier(session.key, subagents.progress)
         return around
-    key = (SharedBudget, subagents.progress.steps)  # those of one agent step share one
-    return session.cached(key, lambda: SharedBudget(session.settings, subagents.progress, openings))
+    key = (budget.SharedBudget, subagents.progress.steps)  # those of one agent step share one
+    return session.cached(
+        key, lambda: budget.SharedBudget(session.settings, subagents.progress, openings)
+    )
 
 
-def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
+def result_text(outcome: step_outcome.StepOutcome, name: str, files: Sequence[str]) -> str:
     """Return what the agent that delegated reads."""
     said = outcome.text
     if outcome.kind == "failed":
@@ -258,7 +246,7 @@ def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
     """
     if tool_ending(messages) is not None:  # it gave up, and said why
         return ""
-    newest = last_text(messages)
+    newest = history.last_text(messages)
     lines = [f"It said last: {newest}"] if newest and newest not in said else []
     ends = {m.tool_call_id: m.status for m in messages if isinstance(m, ToolMessage)}
     made = [call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]

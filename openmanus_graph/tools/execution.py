@@ -7,13 +7,8 @@ from typing import Any, TypeVar
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox import confinement, libraries
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
-from openmanus_graph.backends.sandbox.libraries import (
-    install_in_cell,
-    install_in_shell,
-    refuse_install,
-)
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
@@ -40,10 +35,10 @@ async def python_execute(  # the model never sees `runtime`
 async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
     """Run code in the thread's kernel."""
     session = call_runtime(runtime).session
-    await asyncio.to_thread(refuse_install, session, install_in_cell, code)
+    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_cell, code)
     lost = "[The Python process was gone. {why} This is a new one, without variables.]\n"
     kernel, note = await asyncio.to_thread(_open, session, "python", Kernel, lost)
-    warn_of_sandbox(session, runtime.stream_writer)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
     result = await run_blocking(kernel.pool, work, kernel.stop)
@@ -74,14 +69,14 @@ async def bash(  # the model never sees `runtime`
         command: Empty shows new output of background commands, ctrl+c ends them.
     """
     session = call_runtime(runtime).session
-    await asyncio.to_thread(refuse_install, session, install_in_shell, command)
+    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_shell, command)
     if restart:
         await asyncio.to_thread(session.drop, "bash")
     lost = "[{why} This is a new one, in the workspace.]\n"
     shell, note = await asyncio.to_thread(_open, session, "bash", Shell, lost)
     if restart and not command.strip():
         return Observation("A new shell was started.")
-    warn_of_sandbox(session, runtime.stream_writer)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
     max_chars = session.max_observation_chars
     if not command.strip():
@@ -105,7 +100,7 @@ def _open(
     Args:
         lost: The note, with the reason as `why`.
     """
-    sandbox = sandbox_of(session)
+    sandbox = confinement.sandbox_of(session)
     found = session.handle(name, lambda: process(sandbox))
     if found.alive:
         return found, ""

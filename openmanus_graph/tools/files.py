@@ -13,29 +13,10 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
-from openmanus_graph.backends.files.documents import left_out, read_document
+from openmanus_graph.backends.files import documents, file_edits, file_kinds, text_file
 from openmanus_graph.backends.files.excerpt import MAX_LINE_CHARS, Lines, parse_lines, take
 from openmanus_graph.backends.files.file_content import read_picture
-from openmanus_graph.backends.files.file_edits import (
-    create_file,
-    decode_text,
-    edit_file,
-    insert_after,
-    replace_once,
-    require_text_size,
-    undo_edit,
-)
-from openmanus_graph.backends.files.file_kinds import binary_kind, document_kind, image_type
 from openmanus_graph.backends.files.overview import folder_shown
-from openmanus_graph.backends.files.text_file import (
-    Encoding,
-    checked_range,
-    detect_encoding,
-    numbered,
-    printable,
-    split_lines,
-    whole_characters,
-)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import naming_neighbours
 from openmanus_graph.runtime.session import Session
@@ -106,27 +87,27 @@ def text_of_file(
         if not head:
             return f"{shown(path)} is empty."
         try:
-            kind = document_kind(file, head, PurePath(path).suffix.lower())
+            kind = file_kinds.document_kind(file, head, PurePath(path).suffix.lower())
             if kind:
-                text = read_document(file, kind, pages, wanted, max_chars)
+                text = documents.read_document(file, kind, pages, wanted, max_chars)
             else:
                 text = _read_text(file, head, pages, wanted, max_chars)
         except ToolError as error:
             raise ToolError(f"Cannot read {shown(path)}. {error}") from error
-    return printable(text)
+    return text_file.printable(text)
 
 
 def _read_text(
     file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, max_chars: int
 ) -> str:
     size = os.fstat(file.fileno()).st_size
-    sample = whole_characters(head, cut=size > len(head))
-    encoding = detect_encoding(sample)
+    sample = text_file.whole_characters(head, cut=size > len(head))
+    encoding = text_file.detect_encoding(sample)
     if encoding is None:
         advice = "use python_execute"
-        if image_type(head):
+        if file_kinds.image_type(head):
             advice = "view it with str_replace_editor, or if you are not shown pictures " + advice
-        raise ToolError(f"It is a {binary_kind(head)} of {size_text(size)}; {advice}.")
+        raise ToolError(f"It is a {file_kinds.binary_kind(head)} of {size_text(size)}; {advice}.")
     file.seek(len(encoding.bom))
     numbers = itertools.count()
     # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
@@ -151,11 +132,11 @@ def _read_text(
     ignored = "; it has no pages, so pages was ignored" if pages else ""
     rows = [f"[{size_text(size)}, {count}{named}{ignored}]", *excerpt.lines]
     if excerpt.cut:
-        rows.append(left_out(excerpt, wanted, total))
+        rows.append(documents.left_out(excerpt, wanted, total))
     return "\n".join(rows)
 
 
-def _lines(file: BinaryIO, encoding: Encoding, line_end: str | None) -> Iterator[str]:
+def _lines(file: BinaryIO, encoding: text_file.Encoding, line_end: str | None) -> Iterator[str]:
     """Yield lines, and never hold a long one in memory. A `line_end` of None means any."""
     reader = io.TextIOWrapper(file, encoding.name, errors="replace", newline=line_end)
     try:
@@ -211,7 +192,7 @@ class _EditLock:
 
 @manus_tool(effect="workspace", resource=file_resource)
 def str_replace_editor(  # the model is not shown `runtime`
-    command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
+    command: Literal["view", "create", "str_replace", "insert", "file_edits.undo_edit"],
     path: str,
     runtime: ToolRuntime[Any, Any],
     file_text: MaybeText = None,
@@ -237,16 +218,20 @@ def str_replace_editor(  # the model is not shown `runtime`
     with naming_neighbours(workspace, path), session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
             new = _required(file_text, "file_text", command)
-            text = create_file(workspace, path, new, overwrite=overwrite)
+            text = file_edits.create_file(workspace, path, new, overwrite=overwrite)
         elif command == "str_replace":
             old, new = _required(old_str, "old_str", command), _valid_unicode(new_str or "")
-            text = edit_file(workspace, path, lambda content: replace_once(content, old, new))
+            text = file_edits.edit_file(
+                workspace, path, lambda content: file_edits.replace_once(content, old, new)
+            )
         elif command == "insert":
             line = _required(insert_line, "insert_line", command)
             new = _valid_unicode(_required(new_str, "new_str", command))
-            text = edit_file(workspace, path, lambda content: insert_after(content, line, new))
+            text = file_edits.edit_file(
+                workspace, path, lambda content: file_edits.insert_after(content, line, new)
+            )
         else:
-            text = undo_edit(workspace, path)
+            text = file_edits.undo_edit(workspace, path)
     return Observation(text)
 
 
@@ -276,24 +261,24 @@ def _view(
     found = find(workspace, path, outputs=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
-        is_image = bool(image_type(file.read(32)))
+        is_image = bool(file_kinds.image_type(file.read(32)))
         if is_image and size > MAX_IMAGE_BYTES:
             raise ToolError(
                 f"{shown(path)} is a picture of {size_text(size)}; the limit is "
                 f"{size_text(MAX_IMAGE_BYTES)}. Make a smaller copy with python_execute."
             )
         if not is_image:
-            require_text_size(size, path)
+            file_edits.require_text_size(size, path)
         file.seek(0)
         data = file.read(size)
-    if image_type(data):
+    if file_kinds.image_type(data):
         return _view_image(data, path, found.path if found else path)
     if not data:
         return Observation(f"{shown(path)} is empty.")
-    encoding, content = decode_text(data, path)
-    lines = split_lines(content)
-    first, last = checked_range(view_range, len(lines))
-    text = _file_notes(encoding, content, path) + numbered(lines, first, last, max_chars)
+    encoding, content = file_edits.decode_text(data, path)
+    lines = text_file.split_lines(content)
+    first, last = text_file.checked_range(view_range, len(lines))
+    text = _file_notes(encoding, content, path) + text_file.numbered(lines, first, last, max_chars)
     return Observation(text, bounded=True)
 
 
@@ -302,7 +287,7 @@ def _view_image(data: bytes, path: str, relative: str) -> Observation:
         image = read_picture(data)
     except ToolError as error:
         raise ToolError(
-            f"{shown(path)} begins like a picture ({image_type(data)}), but {error}. Create or "
+            f"{shown(path)} begins like a picture ({file_kinds.image_type(data)}), but {error}. Create or "
             "download it again."
         ) from error
     name = shown(relative)
@@ -310,7 +295,7 @@ def _view_image(data: bytes, path: str, relative: str) -> Observation:
     return Observation(f"{text}, {size_text(len(data))}.", images=(relative,))
 
 
-def _file_notes(encoding: Encoding, content: str, path: str) -> str:
+def _file_notes(encoding: text_file.Encoding, content: str, path: str) -> str:
     """Return notes on what the numbered lines do not show; empty for an ordinary file."""
     notes: list[str] = []
     if path.lower().endswith(_IMAGE_SUFFIXES):
