@@ -144,8 +144,7 @@ def _hook_targets(
 def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[Node]) -> str:
     """Add the caller's nodes after `act`, and return the last one's name.
 
-    Raises:
-        ConfigError: Something is not a function with a name, or the name is taken.
+    ConfigError: something is not a function with a name, or the name is taken.
     """
     last = "act"
     for node in nodes:

@@ -82,8 +82,7 @@ class SharedBudget:
     async def reserve(self, next_call: Progress) -> AsyncGenerator[Reservation]:
         """Reserve what a call may cost. Waits while running calls decide whether it fits.
 
-        Raises:
-            LimitReached: It does not fit into what is left.
+        LimitReached: it does not fit into what is left.
         """
         async with self._changed:
             while self._must_wait(next_call):
@@ -152,12 +151,11 @@ async def reserved(
 ) -> AsyncGenerator[Reservation | None]:
     """Reserve a model call within the limits of its run and of the tree around it.
 
+    LimitReached: a limit forbids it.
+
     Args:
         run: The name of the run that asks.
         keeps_reserve: Whether the call leaves the budget of the final summary untouched.
-
-    Raises:
-        LimitReached: A limit forbids it.
     """
     budget = shared_budget()
     if budget is None:

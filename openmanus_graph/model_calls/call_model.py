@@ -97,13 +97,10 @@ class ModelCall:
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
     """Ask the model and return its reply, fit to be stored and sent back, and its cost.
 
-    If a model is down, overloaded, out of quota or unknown, the next one is asked.
-
-    Raises:
-        LimitReached: The run's limits forbid the call, or its time ended during it.
-        ModelError: The call failed for good; holds a sentence for the person.
-        ConfigError: The model's settings are wrong.
-        LeaseLostError: Another worker has taken over the run's thread.
+    If a model is down, overloaded, out of quota or unknown, the next one is asked. LimitReached:
+    the run's limits forbid the call, or its time ended during it. ModelError: the call failed for
+    good; holds a sentence for the person. ConfigError: the model's settings are wrong.
+    LeaseLostError: another worker has taken over the run's thread.
     """
     live, available = call.live_state, run_models.run_models(session)
     pictured = projection.in_this_run(_projector(session).pictured(call.history), call.history)
@@ -405,8 +402,7 @@ class ToolModel:
     async def ask(self, system: str, question: str) -> str:
         """Ask the model for extraction and return its text.
 
-        Raises:
-            ToolError: The run's limits forbid it, or the model failed for good.
+        ToolError: the run's limits forbid it, or the model failed for good.
         """
         reply = await self.converse(system, [HumanMessage(question)], "extract")
         return reply.text.strip()

@@ -19,8 +19,7 @@ from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.environment import environment_of
-from openmanus_graph.conversation.evidence import is_echo
+from openmanus_graph.conversation import environment, evidence, replies, text_calls
 from openmanus_graph.conversation.history import (
     COMPACT_KEY,
     SUMMARY_KEY,
@@ -31,8 +30,6 @@ from openmanus_graph.conversation.history import (
     last_user_message,
     task_text_of,
 )
-from openmanus_graph.conversation.replies import read_reply, task_of
-from openmanus_graph.conversation.text_calls import read_text_calls
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
@@ -91,8 +88,7 @@ class ModelCallResult:
 async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
     """Call the model; a conversation that is too long is compacted, before or after a refusal.
 
-    Raises:
-        ConfigError: The model's settings are wrong.
+    ConfigError: the model's settings are wrong.
     """
     started, before, spent = time.monotonic(), call.progress, no_usage()
     models = run_models(session)
@@ -207,11 +203,11 @@ def _read_final(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMe
     """Return a final summary as a reply without calls, and the object in it that is requested."""
     text, metadata = raw.text.strip(), raw.response_metadata
     said = AIMessage(text, response_metadata=metadata)
-    structured = read_reply([said], session.settings.response_format).structured
-    if structured is None and (found := read_text_calls(text, call.tools)):
+    structured = replies.read_reply([said], session.settings.response_format).structured
+    if structured is None and (found := text_calls.read_text_calls(text, call.tools)):
         text = found[0]
     unread = structured is None and UNREAD_CALL_KEY in raw.additional_kwargs
-    if not text or unread or is_echo(text, task_of(call.history), delivered=True):
+    if not text or unread or evidence.is_echo(text, replies.task_of(call.history), delivered=True):
         return None, None
     if cause := cut_by(raw):
         text += CUT_MARK.format(cause=cause)
@@ -281,11 +277,10 @@ async def compact(
 ) -> list[AnyMessage]:
     """Return a short conversation to continue with.
 
-    Raises:
-        LimitReached: The run's limits forbid a call that writes the summary.
+    LimitReached: the run's limits forbid a call that writes the summary.
     """
     limit, task = FULL_AT * window, last_user_message(call.history)
-    reported = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
+    reported = "\n".join((call.system, *environment.environment_of(call.history)["facts"].values()))
     fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How many characters a token has in this conversation: Chinese takes more tokens.
     said = sum(map(summaries.size_of, call.history)) / max(1, _request_tokens(call) - fixed)
@@ -347,8 +342,7 @@ class SummaryWriter:
     async def write(self, parts: summaries.DividedConversation, limits: SummaryLimits) -> str:
         """Return a summary of the old messages.
 
-        Raises:
-            LimitReached: The run's limits forbid a request for it.
+        LimitReached: the run's limits forbid a request for it.
         """
         draft = _Draft(parts.summary, summaries.transcript(parts.old))
         limits = limits.within(await run_models(self._session).window("compaction"))

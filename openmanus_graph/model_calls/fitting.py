@@ -203,13 +203,12 @@ class Learning:
     ) -> None:
         """Change the dialect so that the server may accept the request.
 
+        ModelError: the same, if nothing more can be done.
+
         Args:
             error: How the request failed.
             sent: The request, before it was made to fit.
             notice: Tells the person what is changed.
-
-        Raises:
-            ModelError: The same, if nothing more can be done.
         """
         text = failures.refusal_text(error)
         if text is None or len(self._tried) >= 2 * MAX_LESSONS:

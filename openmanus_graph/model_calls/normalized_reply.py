@@ -17,8 +17,8 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from openmanus_graph.backends.models.chunks import ODD, odd_call
+from openmanus_graph.conversation import evidence, loose_json, text_calls, thoughts
 from openmanus_graph.conversation.call_forms import TextCall
-from openmanus_graph.conversation.evidence import without_echoed_marks
 from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call, reports_result
 from openmanus_graph.conversation.history import (
     FENCE_KEY,
@@ -36,9 +36,6 @@ from openmanus_graph.conversation.history import (
     with_invalid_call_positions,
     with_text,
 )
-from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
-from openmanus_graph.conversation.text_calls import holds_unread_call, read_text_calls
-from openmanus_graph.conversation.thoughts import split_thoughts
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import unquoted_text
 
@@ -67,8 +64,8 @@ def with_thoughts_apart(reply: AIMessage) -> AIMessage:
 
     Marks of untrusted text that the model repeats are removed, too.
     """
-    thought, said = split_thoughts(reply.text)
-    said = without_echoed_marks(said)
+    thought, said = thoughts.split_thoughts(reply.text)
+    said = evidence.without_echoed_marks(said)
     if said == reply.text:
         return reply
     known = str(reply.additional_kwargs.get("reasoning_content") or "")
@@ -90,13 +87,13 @@ def with_text_calls(
     """
     if reply.tool_calls or reply.invalid_tool_calls:
         return reply
-    if tools and (found := read_text_calls(reply.text, tools)):
+    if tools and (found := text_calls.read_text_calls(reply.text, tools)):
         if any(_is_quoted(history, call.source) for call in found[1]):
             return reply
         return _with_calls(reply, *found, {})
     if (fence := fenced_call(reply.text, tools)) and _may_run(reply.text, fence[1], history):
         return _with_calls(reply, fence[0], [fence[1]], {FENCE_KEY: True})
-    if holds_unread_call(reply.text, tools):
+    if text_calls.holds_unread_call(reply.text, tools):
         kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
         return reply.model_copy(update={"additional_kwargs": kept})
     return reply
@@ -196,7 +193,7 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
     for key in _BY_CALL_ID & extra.keys():
         extra[key] = {renamed.get(old, old): value for old, value in extra[key].items()}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
-    content = made_plain(raw.content)
+    content = loose_json.made_plain(raw.content)
     if not isinstance(content, str):  # the Responses API has blocks for refusals
         content = [
             {"type": "text", "text": str(one.get("refusal"))}
@@ -210,8 +207,8 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=with_invalid_call_positions(made_plain(extra), positions),
-        response_metadata=made_plain(kept),
+        additional_kwargs=with_invalid_call_positions(loose_json.made_plain(extra), positions),
+        response_metadata=loose_json.made_plain(kept),
     )
 
 
@@ -221,7 +218,7 @@ def _problem(call: RequestedCall) -> str | None:
         if (error := call.broken["error"] or "").startswith(ODD):
             return error
         return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))
-    half = first_surrogate(call.args)
+    half = loose_json.first_surrogate(call.args)
     return HALF_A_CHARACTER.format(shown=half) if half else odd_call(call.args) or None
 
 

@@ -158,14 +158,12 @@ class RecordReplay:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
         Parallel calls may come in another order, so an equal request is preferred.
+        ReplayEndedError: no recorded call is left for it, or the model's reply differs. ModelError:
+        the call failed, then or now.
 
         Args:
             folders: The run's folders, which had other names when it was recorded.
             ask: Sends the request.
-
-        Raises:
-            ReplayEndedError: No recorded call is left for it, or the model's reply differs.
-            ModelError: The call failed, then or now.
         """
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()
@@ -294,8 +292,7 @@ class RecordReplay:
     def fact(self, name: str) -> Any:
         """Return the next recorded value of a fact; the last one can be read again.
 
-        Raises:
-            ReplayEndedError: No run had recorded it.
+        ReplayEndedError: no run had recorded it.
         """
         if not self.has_fact(name):
             raise self._end(f"The run looks at what is not in the record: {name}")
@@ -306,9 +303,7 @@ class RecordReplay:
         """Return the outcome of a tool call.
 
         A call that is not in the ledger, such as a refused one, is looked for in later requests.
-
-        Raises:
-            ReplayEndedError: It is not in the recording.
+        ReplayEndedError: it is not in the recording.
         """
         entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
             effect, call_id

@@ -61,8 +61,7 @@ class RetryLimits:
     def of(cls, options: Mapping[str, Any], *, has_alternative: bool = False) -> "RetryLimits":
         """Return the limits by a client's options: `max_retries` counts if it is set.
 
-        Raises:
-            ConfigError: The option is not a number of retries.
+        ConfigError: the option is not a number of retries.
         """
         usual = MAX_RETRIES_BEFORE_ANOTHER if has_alternative else MAX_RETRIES
         wanted = options.get("max_retries", usual)
@@ -86,14 +85,13 @@ async def with_retries(
 ) -> T:
     """Call until it works, with longer pauses each time, while the failures are temporary.
 
+    ModelError: the failure is permanent, or the attempts are used up.
+
     Args:
         notice: Called before each pause, with one sentence.
         subject: Names the model in sentences.
         asked_to_wait: Called with the seconds that the server asks to wait.
         random: Returns a number from 0 to 1; spreads clients that failed together.
-
-    Raises:
-        ModelError: The failure is permanent, or the attempts are used up.
     """
     for attempt in range(1, limits.max_retries + 2):
         try:
@@ -155,8 +153,7 @@ class Sender:
     async def send(self, request: ProviderRequest) -> AIMessage:
         """Return the reply. Learns from refusals and odd replies what the server accepts.
 
-        Raises:
-            ModelError: The call failed for good.
+        ModelError: the call failed for good.
         """
         model = request.model
         of_session = cache_options(model.client, self.session_key)
@@ -312,14 +309,13 @@ class RateLimit:
     ) -> None:
         """Wait until a request may be sent, and count it.
 
+        ConfigError: the counts are to be shared, and Redis's client is missing or refuses the
+        address.
+
         Args:
             tokens: The expected ones, of the request and its reply.
             subject: Names the model in the notice.
             sleep: Waits so many seconds; what it raises ends the wait.
-
-        Raises:
-            ConfigError: The counts are to be shared, and Redis's client is missing or refuses
-                the address.
         """
         reported = False
         while wait := await self._with_counts(lambda counts: counts.take(tokens)):

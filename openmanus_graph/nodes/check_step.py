@@ -20,12 +20,10 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.nodes.schedule import enter_batch
-from openmanus_graph.planning import checks, flow
+from openmanus_graph.planning import checks, flow, plan_view, step_outcome
 from openmanus_graph.planning.drafting import Drafting, next_draft, results_text, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.parallel_batch import ParallelBatch
-from openmanus_graph.planning.plan_view import emit_step_event
-from openmanus_graph.planning.step_outcome import attempt_text
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files
 from openmanus_graph.runtime.events import Emit, notice
@@ -47,7 +45,7 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
     for path, writers in flow.shared_files(flow.step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     if flow.is_limit(step_run["outcome"]):
-        emit_step_event(session, emit, "step_end", step_run, step_run["status"])
+        plan_view.emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
@@ -71,7 +69,7 @@ def review(
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
     update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])
     status = "blocked" if update.get("outcome") == "failed" else update["status"]
-    emit_step_event(session, batch.emit, "step_end", step_run, status)
+    plan_view.emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
 
 
@@ -147,7 +145,7 @@ def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
         "plan_replan",
         plan=steps_text(step_runs),
         failed=failed["id"],
-        why=attempt_text(failed),
+        why=step_outcome.attempt_text(failed),
         replaced=", ".join(flow.steps_to_replace(step_runs, [failed["id"]])),
         completed=", ".join(completed) or "none",
     )

@@ -159,8 +159,7 @@ async def approve_plan(
 def read_review(answer: Any) -> Decision | None:
     """Read an answer about a plan: a decision, the wanted steps, or what to change.
 
-    Raises:
-        PlanError: It begins like JSON, but is not.
+    PlanError: it begins like JSON, but is not.
     """
     if isinstance(answer, str) and _AS_JSON.match(answer):
         try:

@@ -14,10 +14,8 @@ from langgraph.types import Send
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation import history
-from openmanus_graph.model_calls.budget import sharing
+from openmanus_graph.model_calls import budget, recorder, summaries
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
-from openmanus_graph.model_calls.recorder import recorded_fact
-from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning import flow, plan_view, step_outcome
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
@@ -35,11 +33,9 @@ from openmanus_graph.planning.parallel_batch import (
     report_of,
 )
 from openmanus_graph.planning.plan import most_at_once
-from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.runtime import artifacts, limits, session_registry
 from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import seen_links
 from openmanus_graph.safety.value_labels import openings_since
 from openmanus_graph.state.context import Context
@@ -58,7 +54,7 @@ from openmanus_graph.tools import web_traits
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Start a parallel batch of steps whose dependencies are completed; at a limit stop the run."""
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     settings, branch = session.settings, session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
     if flow.unfinished_plan(state):  # a run that was stopped there resumes
@@ -66,7 +62,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     step_runs = flow.step_runs_of(state)
     not_started = (step_run["status"] == "not_started" for step_run in step_runs)
     if flow.steps_under_way(step_runs) or any(not_started):
-        limit = reached_limit(flow.progress_of(state, settings), settings)
+        limit = limits.reached_limit(flow.progress_of(state, settings), settings)
         if limit is not None:
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
@@ -151,7 +147,7 @@ async def run_step(
     given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, planning: Flow
 ) -> dict[str, Any]:
     """Have a worker do its steps until the parallel batch ends."""
-    session, number = await enter_session(runtime), given["worker"]
+    session, number = await session_registry.enter_session(runtime), given["worker"]
     batch = await _batch_of(given["batch"], session, planning)
     batch.emit = runtime.stream_writer
     await batch.enter(number)
@@ -196,7 +192,7 @@ async def enter_batch(
     state: WorkerState, runtime: Runtime[Context]
 ) -> tuple[Session, ParallelBatch]:
     """Return the session and the parallel batch of a worker, after merging its saved report."""
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     batch = _known_batch(state["batch"], session)
     batch.learn(state["worker"], report_of(state))
     return session, batch
@@ -217,11 +213,11 @@ async def execute_step(
 ) -> dict[str, Any]:
     """Invoke the executor on the step. Whatever it raises is a failure of this step alone."""
     started = time.monotonic()
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
     run = state["message_id"]
     plan_view.emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
+    await asyncio.to_thread(artifacts.take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
         step_messages(state),
@@ -230,21 +226,21 @@ async def execute_step(
         outer_context=runtime.context,
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
-    with sharing(batch.budget):
+    with budget.sharing(batch.budget):
         outcome = await executor_run.run()
 
     def files_of_run() -> list[list[str]]:
-        changed = [file["path"] for file in changed_files(session.workspace, run)]
+        changed = [file["path"] for file in artifacts.changed_files(session.workspace, run)]
         return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
 
-    named, written = await recorded_fact(session, f"files of {run}", files_of_run)
+    named, written = await recorder.recorded_fact(session, f"files of {run}", files_of_run)
     urls = await asyncio.to_thread(seen_links, outcome.text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = flow.is_limit(outcome.kind)
     paused_run = flow.pause_run(executor_run.values_to_resume, run) if paused_by_limit else None
     is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
-    result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
+    result = summaries.cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
         "outcome": outcome.kind,

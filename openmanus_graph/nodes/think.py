@@ -34,13 +34,10 @@ from openmanus_graph.nodes.think_request import (
     build_call,
     with_new_environment,
 )
-from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
+from openmanus_graph.runtime import artifacts, limits, replaying, session_registry
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
-from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, open_state
-from openmanus_graph.runtime.session_registry import enter_session, running_session
 from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
@@ -80,13 +77,13 @@ async def think(
 async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent) -> AgentStep:
     """Enter the session, begin a run if there is a new user message, and read steering messages."""
     started = time.monotonic()
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     steering = await steering_reader(session)
     read_before = await steering.record_read(state.get("steering", []), begun=bool(begun))
-    progress = Progress.of(now)
-    if (replay := current_replay()) is not None:  # the time of the recorded run counts
+    progress = limits.Progress.of(now)
+    if (replay := replaying.current_replay()) is not None:  # the time of the recorded run counts
         progress = replace(progress, elapsed_s=replay.elapsed_s())
     return AgentStep(
         agent=agent,
@@ -116,7 +113,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         begun["run_date"] = await recorded_fact(session, "date", today)
         session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         run, fresh = begun["run_message"], bool(session.fork_id)
-        await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fresh)
+        await asyncio.to_thread(artifacts.take_baseline, session.workspace, run, fresh=fresh)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
@@ -215,7 +212,7 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
 
 async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
     """Return the update for a model call's outcome: the end of the run, or one more agent step."""
-    if isinstance(result.ended, LimitReached):
+    if isinstance(result.ended, limits.LimitReached):
         ended = {"status": "stopped", "stop_reason": result.ended.reason, "hint": ""}
         return {**ended, "answer": result.answer, "structured": result.structured}
     if isinstance(result.ended, ModelError):
@@ -226,7 +223,7 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = step.state["run_message"]
-    look = partial(find_named_files, step.session.workspace, run, replies.task_of(said))
+    look = partial(artifacts.find_named_files, step.session.workspace, run, replies.task_of(said))
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
     small = await asks_small_model(step.session)
     rules = replies.answer_rules(step.session.settings, NamedFiles(**found), small=small)
@@ -284,7 +281,7 @@ async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_chec
 
 async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent) -> list[Send]:
     """Return a task for each sequential group of open calls that can begin now."""
-    session = running_session(config)
+    session = session_registry.running_session(config)
     resolved = session and session.resolved.get(agent)
     toolset = resolved.toolset if resolved else None
     groups = await open_groups(
@@ -311,7 +308,7 @@ async def begin(
         first_node: The node to go to when a run begins.
         loop_entry: The first node of the loop, to go to when a run resumes.
     """
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     update: dict[str, Any] = reset_state(begun, state)
     if begun:

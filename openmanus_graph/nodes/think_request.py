@@ -18,19 +18,15 @@ from openmanus_graph.backends.sandbox.libraries import usual_libraries
 from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.announcements import named_files
 from openmanus_graph.conversation.environment import ENVIRONMENT_KEY, LISTING, with_environment
-from openmanus_graph.model_calls import call_model, recorder, run_models
-from openmanus_graph.model_calls.budget import keeps_summary_reserve
-from openmanus_graph.model_calls.compaction import is_closed
+from openmanus_graph.model_calls import budget, call_model, compaction, recorder, run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
 from openmanus_graph.runtime.session import Session, lost_state
 from openmanus_graph.runtime.skills import copy_skills
 from openmanus_graph.runtime.steering import SteeringReader
-from openmanus_graph.safety.provenance import person_words
+from openmanus_graph.safety import provenance, urls, value_labels
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.safety.urls import named_domains, urls_in
-from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.settings import SandboxSettings, Settings
@@ -104,7 +100,7 @@ async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentSt
         is_part = history.STEP_KEY in user.additional_kwargs  # its author names the files
         if settings.listing and not is_part and not FILE_TOOLS.isdisjoint(step.agent.tools):
             run = step.state["run_message"]
-            words = person_words(user)
+            words = provenance.person_words(user)
             facts[LISTING], heads = await file_listing(step.session, run, words)
     known = with_environment(messages, recorder.with_recorded_folders(facts, step.session), heads)
     if known is None:
@@ -134,7 +130,7 @@ async def build_call(
         live_state=live_state(step.session, step.state),
         sleep=sleep_unless_stopped,
         middleware=middleware,
-        keeps_reserve=keeps_summary_reserve(step.progress.steps),
+        keeps_reserve=budget.keeps_summary_reserve(step.progress.steps),
         resamples=replies.asks_again(messages),
         says_what_is_left=True,
     )
@@ -146,7 +142,7 @@ async def _task_again(step: AgentStep, tools: ResolvedTools) -> str:
     Files are shown only after the run has read any, because reading restricts what it may do.
     """
     messages, made = step.state["messages"], ""
-    if labels_of(messages, tools.toolset.traits).read_private:
+    if value_labels.labels_of(messages, tools.toolset.traits).read_private:
         read = partial(made_files, step.session.workspace, step.state["run_message"])
         made = await recorder.recorded_fact(step.session, "made files", read)
     task = replies.task_of(messages)[:MOST_REMINDED_CHARS]
@@ -191,7 +187,7 @@ def reminder(step: AgentStep, tools: ResolvedTools) -> str:
     parts = (
         next_step,
         step.state.get("hint", ""),
-        render("resumed") if is_closed(step.state["messages"]) else "",
+        render("resumed") if compaction.is_closed(step.state["messages"]) else "",
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
         render("kept_browser") if step.browser_restorable else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
@@ -310,7 +306,7 @@ async def file_listing(session: Session, run: str, task: str) -> tuple[str, list
         run: Its id.
         task: The user's words.
     """
-    is_about_site = any(urls_in(task)) or any(named_domains(task))
+    is_about_site = any(urls.urls_in(task)) or any(urls.named_domains(task))
     only = named_files(task) if is_about_site else None
     small = await run_models.asks_small_model(session)
     read = partial(workspace_listing, session.workspace, only, small=small)

@@ -80,8 +80,7 @@ def with_tools(
 ) -> Agent:
     """Return the agent with these tools, those of its middleware, and these prompts.
 
-    Raises:
-        ConfigError: Two tools with one name, something that is not a tool, or an unknown prompt.
+    ConfigError: two tools with one name, something that is not a tool, or an unknown prompt.
     """
     found: dict[str, BaseTool] = {}
     given = [*tools, *(tool for one in agent.middleware for tool in getattr(one, "tools", ()))]
@@ -157,11 +156,10 @@ async def resolve_tools(
 ) -> ResolvedTools:
     """Return the tools that an agent step offers; within it always the same.
 
+    ConfigError: an agent that needs servers has none, or what they need is not installed.
+
     Args:
         refresh: Look at the servers again, as each agent step does at its start.
-
-    Raises:
-        ConfigError: An agent that needs servers has none, or what they need is not installed.
     """
     known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
     if known is not None:
@@ -276,8 +274,7 @@ def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
 async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
     """Return why some of an agent's tools cannot be offered in the session's run, by name.
 
-    Raises:
-        ConfigError: The agent cannot work without one of them, or the person has named it.
+    ConfigError: the agent cannot work without one of them, or the person has named it.
     """
     declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
     depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
@@ -300,8 +297,7 @@ async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
 def load_client() -> "ServerToolsResolver":
     """Import the MCP client, which takes most of a second. Blocks.
 
-    Raises:
-        ConfigError: It is not installed.
+    ConfigError: it is not installed.
     """
     try:
         from openmanus_graph.backends.mcp.tool import resolve_server_tools

@@ -32,10 +32,7 @@ from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.call_model import ToolModel
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime import limits, traces
-from openmanus_graph.runtime.observation_size import with_overrun
-from openmanus_graph.runtime.output import shorten
-from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime import limits, observation_size, output, replaying, traces
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
@@ -141,7 +138,7 @@ async def find_entry(execution: CallExecution, *, begin: bool) -> LedgerEntry | 
 
     In a replay every call is known. ReplayEndedError: this one is not.
     """
-    replay, args = current_replay(), execution.call["args"]
+    replay, args = replaying.current_replay(), execution.call["args"]
     if replay is None:
         return await execution.recorded.look_up(args, begin=begin)
     if (before := replay.policy_before) is not None:
@@ -182,11 +179,9 @@ async def repeat_call(execution: CallExecution, recorded: LedgerEntry) -> None:
 
     The graph continues with the recorded outcome, so that the run asks for the same next. The
     policy decides as if the call were made for the first time, and no person can be asked.
-
-    Raises:
-        ReplayEndedError: It is not allowed, or its result is not the recorded one.
+    ReplayEndedError: it is not allowed, or its result is not the recorded one.
     """
-    replay, outcome = current_replay(), recorded.outcome or {}
+    replay, outcome = replaying.current_replay(), recorded.outcome or {}
     repeatable = outcome.get("repeatable")
     if replay is None or repeatable is None or not replay.repeats(execution.name):
         return
@@ -438,8 +433,8 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         return observation  # the answer itself, which is never cut
     text, session = observation.text, execution.context.session
     max_chars = session.max_observation_chars
-    if len(text) > with_overrun(max_chars) and not observation.bounded:
-        text = await asyncio.to_thread(shorten, text, session.workspace, max_chars)
+    if len(text) > observation_size.with_overrun(max_chars) and not observation.bounded:
+        text = await asyncio.to_thread(output.shorten, text, session.workspace, max_chars)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model
@@ -451,8 +446,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
 def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
     """Return what a call writes to the state in addition to its message, from the ledger.
 
-    Raises:
-        RefusedDataError: It holds types that are not stored, or keys that are the graph's own.
+    RefusedDataError: it holds types that are not stored, or keys that are the graph's own.
     """
     update: object = execution.context.serializer.from_text(stored)
     own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}

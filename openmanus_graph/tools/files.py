@@ -287,8 +287,8 @@ def _view_image(data: bytes, path: str, relative: str) -> Observation:
         image = read_picture(data)
     except ToolError as error:
         raise ToolError(
-            f"{shown(path)} begins like a picture ({file_kinds.image_type(data)}), but {error}. Create or "
-            "download it again."
+            f"{shown(path)} begins like a picture ({file_kinds.image_type(data)}), but {error}. "
+            "Create or download it again."
         ) from error
     name = shown(relative)
     text = f"{name}: {image.media_type}, {image.width} x {image.height} pixels"

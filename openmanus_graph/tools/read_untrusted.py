@@ -109,8 +109,7 @@ async def _ask(
 ) -> dict[str, Any]:
     """Have the model answer, once more if its answer does not fit.
 
-    Raises:
-        ToolError: It could not be asked, or no answer fits; no word of the text is in it.
+    ToolError: it could not be asked, or no answer fits; no word of the text is in it.
     """
     system = render("read_untrusted_system", schema=json.dumps(schema, ensure_ascii=False))
     request = render("read_untrusted_request", question=question, text=mark_untrusted(text))

@@ -52,11 +52,9 @@ _MAX_TOKENS = 1 << 50
 def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
     """Join the chunks of one reply, at once: joining them one by one is quadratic.
 
-    Arguments are parsed strictly. LangChain completes broken JSON, so a call that was cut off
-    at the token limit would run with half its arguments; here it is an invalid call.
-
-    Raises:
-        ValueError: There are no chunks.
+    Arguments are parsed strictly. LangChain completes broken JSON, so a call that was cut off at
+    the token limit would run with half its arguments; here it is an invalid call. ValueError: there
+    are no chunks.
     """
     first, *rest = chunks
     whole = add_ai_message_chunks(first, *rest) if rest else first
@@ -70,9 +68,7 @@ def checked_message(raw: object) -> AIMessage:
     """Return a message that a model gave whole, its arguments parsed as strictly as streamed ones.
 
     It may come from any model, unchecked. A call whose arguments are not object is an invalid call.
-
-    Raises:
-        ReplyError: It is not a reply of a model.
+    ReplyError: it is not a reply of a model.
     """
     if not isinstance(raw, AIMessage):
         raise ReplyError(f"it gave a {type(raw).__name__}, which is not an AIMessage")

@@ -439,11 +439,10 @@ def read_learnt() -> dict[str, dict[str, Any]]:
 def forget(server: str) -> bool:
     """Forget what was learnt about a server, and return True if there was anything. Blocks.
 
+    ConfigError: the file cannot be read or written.
+
     Args:
         server: As it is listed, or its address.
-
-    Raises:
-        ConfigError: The file cannot be read or written.
     """
     server = server_name("", server) if "://" in server else server
     if server not in read_object(_path()):

@@ -213,8 +213,7 @@ class ResolvedModel:
     ) -> Any:
         """Return the client with a request's tools and options, in a dialect.
 
-        Raises:
-            NotImplementedError: It takes no tools.
+        NotImplementedError: it takes no tools.
         """
         client: Any = self.client
         if isinstance(getattr(client, "dialect", None), dialects.Dialect):  # ours, which applies it
