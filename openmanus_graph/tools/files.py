@@ -192,7 +192,7 @@ class _EditLock:
 
 @manus_tool(effect="workspace", resource=file_resource)
 def str_replace_editor(  # the model is not shown `runtime`
-    command: Literal["view", "create", "str_replace", "insert", "file_edits.undo_edit"],
+    command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
     path: str,
     runtime: ToolRuntime[Any, Any],
     file_text: MaybeText = None,
