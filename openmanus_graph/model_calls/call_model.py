@@ -103,7 +103,8 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
     LeaseLostError: another worker has taken over the run's thread.
     """
     live, available = call.live_state, run_models.run_models(session)
-    pictured = projection.in_this_run(_projector(session).pictured(call.history), call.history)
+    shown = session.cached(projection.Projector, projection.Projector).pictured(call.history)
+    pictured = projection.in_this_run(shown, call.history)
     pictured = pictured or (live is not None and live.needs_pictures)
     models = await available.to_ask(call.role, pictured=pictured)
     started, before, spent = time.monotonic(), call.progress, no_usage()
@@ -156,9 +157,7 @@ class _Requests:
     async def answer(self, *, is_first: bool) -> AIMessage:
         """Return the reply, fit to be stored. Raises as `call_model`.
 
-        Args:
-            is_first: Whether no other model was asked before. It is not known yet whether the
-                conversation fits into the window of a fallback model.
+        If another model was asked first, the conversation may not fit into this one's window.
         """
         call, model, settings = self._call, self._model, self._session.settings
         expected = expected_usage(call)
@@ -170,8 +169,11 @@ class _Requests:
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
         cost, _ = _priced(expected, model, settings)
         self._next_call = replace(self._next_call, usage=cost)
-        if call.says_what_is_left:
-            self._call = call = _with_what_is_left(call, self._next_call, settings)
+        if call.says_what_is_left and (
+            near := budget.near_limits(call.progress, settings, self._next_call)
+        ):
+            left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
+            self._call = call = replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
         if call.middleware is None:
             async with self._reserve(self._spent) as reservation:
                 return await self._reply(partial(self._send, reservation=reservation))
@@ -288,17 +290,6 @@ def expected_usage(call: ModelCall) -> prices.CallUsage:
     )
 
 
-def _with_what_is_left(
-    call: ModelCall, next_call: limits.Progress, settings: Settings
-) -> ModelCall:
-    """Return the call with a sentence on what is left of the limits that are near."""
-    near = budget.near_limits(call.progress, settings, next_call)
-    if not near:
-        return call
-    left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
-    return replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
-
-
 def _new_steering(call: ModelCall) -> list[list[str]]:
     """Return ids and texts of the steering messages that are read for a call: those at its end.
 
@@ -314,7 +305,8 @@ def _new_steering(call: ModelCall) -> list[list[str]]:
 async def _request(
     call: ModelCall, model: ResolvedModel, session: Session, emit: Emit
 ) -> ProviderRequest:
-    projector, settings = _projector(session), session.settings
+    projector = session.cached(projection.Projector, projection.Projector)
+    settings = session.settings
     shown = projector.pictured(call.history)
     pictures: projection.Pictures | None = None
     if shown and model.sees_images:
@@ -325,7 +317,11 @@ async def _request(
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _notice_once(session, emit, text)
-    reminder = await _reminder(call, sees=model.sees_images)
+    if (live := call.live_state) is None:
+        reminder = projection.reminder_message(call.reminder)
+    else:
+        text, picture = await live.read(model.sees_images)
+        reminder = projection.reminder_message(call.reminder, live.heading, text, picture)
     messages = projector.project(
         call.history, system=call.system, reminder=reminder, pictures=pictures
     )
@@ -348,13 +344,6 @@ async def _request(
     return ProviderRequest(marked, call.tools, model, options, call.history, call.only_answer)
 
 
-async def _reminder(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    if call.live_state is None:
-        return projection.reminder_message(call.reminder)
-    text, picture = await call.live_state.read(sees)
-    return projection.reminder_message(call.reminder, call.live_state.heading, text, picture)
-
-
 def _priced(
     used: prices.CallUsage, model: ResolvedModel, settings: Settings
 ) -> tuple[Usage, list[str]]:
@@ -373,10 +362,6 @@ def _priced(
 
 def _notice_once(session: Session, emit: Emit, text: str) -> None:
     session.cached(text, lambda: notice(emit, text, "info"))
-
-
-def _projector(session: Session) -> projection.Projector:
-    return session.cached(projection.Projector, projection.Projector)
 
 
 def only_notices(emit: Emit) -> Emit:

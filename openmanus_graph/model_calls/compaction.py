@@ -98,7 +98,7 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         # Another model's, once the first one is out of service.
         window = int(min(await models.window(call.role), models.shortest_refused))
         # A task alone cannot be shortened; a gateway's next server may accept more.
-        if len(call.history) > 1 if refusals else is_full(call, window) or _is_requested(call):
+        if len(call.history) > 1 if refusals else is_full(call, window):
             writer = SummaryWriter(call, session, emit)
             least_chars = LEAST_SUMMARY_CHARS if refusals else 0
             try:
@@ -110,7 +110,12 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
             spent = add_usage(spent, writer.spent)
             progress = _later(before, spent, started)
             call = replace(call, history=compacted, progress=progress)
-        result = await _call_once(call, session, emit)
+        try:
+            result = ModelCallResult(*await call_model(call, session, emit))
+        except (LimitReached, ModelError) as ended:
+            result = ModelCallResult(None, ended.spent, ended=ended)
+        except RunStopping:
+            result = ModelCallResult(None, no_usage())
         spent = add_usage(spent, result.usage)
         shortest = len(call.history) < 2
         too_long = isinstance(result.ended, ModelError) and result.ended.kind == "context_length"
@@ -119,15 +124,6 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         refusals += 1
         if not shortest:
             models.note_refusal(_refused_tokens(call))
-
-
-async def _call_once(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
-    try:
-        return ModelCallResult(*await call_model(call, session, emit))
-    except (LimitReached, ModelError) as ended:
-        return ModelCallResult(None, ended.spent, ended=ended)
-    except RunStopping:
-        return ModelCallResult(None, no_usage())
 
 
 def _later(before: Progress, spent: Usage, started: float) -> Progress:
@@ -141,12 +137,8 @@ async def close_run(
     """Return the result of a run's last agent step, with the run's answer.
 
     It is the text of the final summary, for which the model is asked once more. Without one it is
-    what the model said last, and which limit ended the run.
-
-    Args:
-        call: The agent step's.
-        result: Of that call; holds the limit, if one forbade it.
-        started: When the agent step began, on the monotonic clock.
+    what the model said last, and which limit ended the run. The agent step `started` then, on the
+    monotonic clock.
     """
     if not isinstance(result.ended, LimitReached):
         return result
@@ -221,18 +213,15 @@ def _read_final(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMe
     return reply, structured
 
 
-def _is_requested(call: ModelCall) -> bool:
-    """Return True if the user message to answer asks for compaction, and there is a reply."""
-    has_reply = any(isinstance(message, AIMessage) for message in call.history)
-    return has_reply and COMPACT_KEY in call.history[-1].additional_kwargs
-
-
 def is_full(call: ModelCall, window: int) -> bool:
     """Return True if the request comes near the window's end, and compaction would help.
 
     It would not if something else fills the window, such as a long task or many tools. Then the
-    model's server decides.
+    model's server decides. True also if the user asks for compaction, and there is a reply.
     """
+    has_reply = any(isinstance(message, AIMessage) for message in call.history)
+    if has_reply and COMPACT_KEY in call.history[-1].additional_kwargs:
+        return True
     limit = FULL_AT * window
     task = last_user_message(call.history)
     if task is None or _request_tokens(call) <= limit:
@@ -305,22 +294,8 @@ async def compact(
     return parts.with_summary(summary, labels.kept())
 
 
-@dataclass
-class _Draft:
-    """An unfinished summary."""
-
-    summary: str
-    left: list[str]
-    """Texts that are not in it yet."""
-
-
 class SummaryWriter:
-    """Writes the summary of one compaction, and counts its cost.
-
-    Args:
-        call: The agent's, whose conversation is too long.
-        emit: Receives the notices of the requests, and no other events.
-    """
+    """Writes the summary of one compaction of the agent's call, and counts its cost."""
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit, self._started = session, emit, time.monotonic()
@@ -338,29 +313,32 @@ class SummaryWriter:
         self.spent = no_usage()
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
+        self._summary = ""
+        self._left: list[str] = []
+        """Texts that are not in the summary yet."""
 
     async def write(self, parts: summaries.DividedConversation, limits: SummaryLimits) -> str:
         """Return a summary of the old messages.
 
         LimitReached: the run's limits forbid a request for it.
         """
-        draft = _Draft(parts.summary, summaries.transcript(parts.old))
+        self._summary, self._left = parts.summary, summaries.transcript(parts.old)
         limits = limits.within(await run_models(self._session).window("compaction"))
         try:
-            await self._ask_at_the_end(parts, limits, draft)
-            if draft.left:
-                await self._ask_with_text(parts.task_text, limits, draft)
+            await self._ask_at_the_end(parts, limits)
+            if self._left:
+                await self._ask_with_text(parts.task_text, limits)
         except ModelError as error:
             text = f"The summary could not be written by the model: {error.sentence}"
             notice(self._emit, text)
-        if not draft.left:
-            return summaries.cut_summary(draft.summary, limits.max_chars)
+        if not self._left:
+            return summaries.cut_summary(self._summary, limits.max_chars)
         return await asyncio.to_thread(
-            summaries.digest, draft.summary, draft.left, limits.max_chars
+            summaries.digest, self._summary, self._left, limits.max_chars
         )
 
     async def _ask_at_the_end(
-        self, parts: summaries.DividedConversation, limits: SummaryLimits, draft: _Draft
+        self, parts: summaries.DividedConversation, limits: SummaryLimits
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
         history = self._call.history
@@ -386,36 +364,36 @@ class SummaryWriter:
                 continue
             if written:  # else it called tools all the same, and is asked without any
                 seen = {id(message) for message in beginning}
-                draft.summary = written
-                draft.left = summaries.transcript([one for one in parts.old if id(one) not in seen])
+                self._summary = written
+                self._left = summaries.transcript([one for one in parts.old if id(one) not in seen])
             return
 
-    async def _ask_with_text(self, task: str, limits: SummaryLimits, draft: _Draft) -> None:
+    async def _ask_with_text(self, task: str, limits: SummaryLimits) -> None:
         """Ask with the rest as text, in pieces, each with the summary so far."""
         limits = limits.within(self.refused or limits.window)
         shown = int(PIECE_SHARE * limits.window * limits.chars_per_token)
         piece_chars = max(LEAST_PIECE_CHARS, shown - len(task) - limits.max_chars)
-        draft.left = summaries.transcript_pieces(draft.left, piece_chars)
+        self._left = summaries.transcript_pieces(self._left, piece_chars)
         request = limits.request()
         system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
         call = replace(self._call, system=system, reminder="", tools=())
-        while draft.left:
+        while self._left:
             # A piece may begin in the middle of text from outside, whose tag is in another one.
-            said = "\n".join(filter(None, (draft.summary, mark_untrusted(draft.left[0]))))
+            said = "\n".join(filter(None, (self._summary, mark_untrusted(self._left[0]))))
             text = render("compaction_transcript", task=task, transcript=said, request=request)
             asked = replace(call, history=[HumanMessage(text)])
             try:
                 written = await self._whole_text(asked, limits)
             except ModelError as error:
                 self._note_refusal(error, asked)
-                if len(draft.left[0]) <= LEAST_PIECE_CHARS:
+                if len(self._left[0]) <= LEAST_PIECE_CHARS:
                     raise
-                draft.left = summaries.pieces_of(draft.left, len(draft.left[0]) // 2)
+                self._left = summaries.pieces_of(self._left, len(self._left[0]) // 2)
                 continue
             if not written:
                 return
-            draft.summary = summaries.cut_middle(written, limits.max_chars)
-            del draft.left[0]
+            self._summary = summaries.cut_middle(written, limits.max_chars)
+            del self._left[0]
 
     def _note_refusal(self, error: ModelError, asked: ModelCall) -> None:
         """Note that a request was too long; any other error is raised."""

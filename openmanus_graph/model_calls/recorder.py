@@ -183,8 +183,7 @@ async def fact_of_run(
 class Recorder:
     """Records the model calls of one run on a thread.
 
-    Args:
-        newest: The newest requests of this process on the thread, by caller.
+    `newest` are the newest requests of this process on the thread, by caller.
     """
 
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
@@ -202,10 +201,6 @@ class Recorder:
         """Write a model call, no later than the checkpoint that holds its reply.
 
         A call that cannot be written is missing in the recording; the run continues.
-
-        Args:
-            caller: From `caller_of`.
-            facts: What else a replay needs.
         """
         if caller in self._adding:  # this call is stored as a difference to the one before
             await self._records.wait_for_added()

@@ -110,6 +110,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         return await replay_outcome(execution, entry)
     if entry is not None and await runs_as_task(execution, entry):
         execution.server_task, permission = entry.server_task, Permission(entry.args)
+        execution.recorded.begun = True
     elif entry is not None and was_cut_off(execution, entry):
         if (settled := await execution.recorded.settle(entry.args, entry)) is not None:
             execution.announce(entry.args)
@@ -122,7 +123,10 @@ async def execute_once(execution: CallExecution) -> Observation:
         execution.announce(execution.call["args"])
         return Observation(permission.result_from_person, edited=True, said=permission.said)
     execution.announce(permission.args)
-    await record_intent(execution, permission)
+    execution.context.add_remembered_approval(
+        permission.remembered_approval, permission.approved_values
+    )
+    await execution.recorded.intend(permission.args)
     tool = partial(run_tool, execution, permission.args)
     observation = await execution.recorded.run(permission.args, tool)
     if permission.said:
@@ -217,22 +221,13 @@ def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     return entry.stage in ("intent", "task") and not waits and not repeatable
 
 
-async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Record what is about to run, and what a person approved for later calls."""
-    execution.context.add_remembered_approval(
-        permission.remembered_approval, permission.approved_values
-    )
-    if not execution.server_task:  # of which more is recorded already
-        await execution.recorded.intend(permission.args)
-
-
 async def record_outcome(
     execution: CallExecution, permission: Permission, observation: Observation
 ) -> None:
     """Record the outcome of the call, and what its handles hold since.
 
-    Its files are put back first, so that another machine that reads the outcome finds them. Raises
-    StorageError afterwards, if they cannot be.
+    Its files are put back first, so that another machine that reads the outcome finds them.
+    StorageError afterwards: they cannot be.
     """
     context = execution.context
     if context.ledger is None:

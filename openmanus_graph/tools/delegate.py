@@ -84,71 +84,56 @@ async def delegate(  # the model is not shown `runtime`
         tainted=call.untrusted_prompt,
     )
     name = f"{agent}-{call.key[:NAME_CHARS]}"
-    metadata = {**executor_run.metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
-    run = SubagentRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
+    metadata = {**executor_run.metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
+    # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
+    config: RunnableConfig = {"recursion_limit": recursion_limit(executor), **subagents.config}
+    config["metadata"] = {**config.get("metadata", {}), **metadata}
+    run = executor_run.ExecutorRun(
+        executor,
+        [message],
+        subagent_limits(call),
+        session,
+        outer_context=runtime.context,
+        config=config,
+    )
     async with places:
-        return await run.observe(name, agent)
+        return await _observed(run, message, call, metadata[WORKER_KEY], name, agent)
 
 
-class SubagentRun:
-    """One run of a subagent, which may continue after a crash or a question."""
-
-    def __init__(
-        self,
-        executor: executor_run.Executor,
-        message: HumanMessage,
-        call: CallRuntime,
-        *,
-        outer_context: Any,
-        metadata: Mapping[str, Any],
-    ) -> None:
-        self._session, self._call = call.session, call
-        origin = origin_in(message)
-        self._openings = origin.get("openings") if origin else None
-        self._subagents = cast("Subagents", call.subagents)
-        self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
-        limits = subagent_limits(call)
-        # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
-        inside: RunnableConfig = {
-            "recursion_limit": recursion_limit(executor),
-            **self._subagents.config,
-        }
-        inside["metadata"] = {**inside.get("metadata", {}), **metadata}
-        self._run = executor_run.ExecutorRun(
-            executor, [message], limits, call.session, outer_context=outer_context, config=inside
-        )
-
-    async def observe(self, name: str, agent: str) -> Observation:
-        """Run the subagent, and return its result with the files it made."""
-        session, started = self._session, time.monotonic()
-        namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
-        event = {"id": name, "executor": agent, "namespace": namespace}
-        self._call.emit({"type": "step_start", "status": "in_progress", **event})
-        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, fresh=False)
-        with (
-            budget.sharing(budget_of(session, self._subagents, self._openings)),
-            budget.exclude_from_external_calls(),
-        ):
-            outcome = await self._run.run()
-        # What it held open ends with it; where it waits for a person it stays.
-        await asyncio.to_thread(close_session, self._session_key)
-        found = await asyncio.to_thread(changed_files, session.workspace, self._call.key)
-        named = executor_run.named_files([file["path"] for file in found], outcome.messages)
-        files = sorted({*named, *self._run.written_files.written_files})
-        done = outcome.kind == "succeeded"
-        seconds = max(time.monotonic() - started, outcome.elapsed_s)
-        spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
-        status = "completed" if done else "blocked"
-        self._call.emit({"type": "step_end", "status": status, **event, **spent})
-        text = result_text(outcome, name, files)
-        links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
-        openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
-        return Observation(
-            text, failed=not done, usage=outcome.usage, links=links, openings=openings
-        )
+async def _observed(
+    run: executor_run.ExecutorRun,
+    message: HumanMessage,
+    call: CallRuntime,
+    worker: str,
+    name: str,
+    agent: str,
+) -> Observation:
+    """Run a subagent, and return its result with the files it made."""
+    session, started, origin = call.session, time.monotonic(), origin_in(message)
+    subagents = cast("Subagents", call.subagents)
+    namespace = subagents.config.get("configurable", {}).get("checkpoint_ns", "")
+    event = {"id": name, "executor": agent, "namespace": namespace}
+    call.emit({"type": "step_start", "status": "in_progress", **event})
+    await asyncio.to_thread(take_baseline, session.workspace, call.key, fresh=False)
+    shared = budget_of(session, subagents, origin.get("openings") if origin else None)
+    with budget.sharing(shared), budget.exclude_from_external_calls():
+        outcome = await run.run()
+    # What it held open ends with it; where it waits for a person it stays.
+    await asyncio.to_thread(close_session, f"{session.key}{WORKER_SEPARATOR}{worker}")
+    found = await asyncio.to_thread(changed_files, session.workspace, call.key)
+    named = executor_run.named_files([file["path"] for file in found], outcome.messages)
+    files = sorted({*named, *run.written_files.written_files})
+    done = outcome.kind == "succeeded"
+    seconds = max(time.monotonic() - started, outcome.elapsed_s)
+    spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
+    call.emit({"type": "step_end", "status": "completed" if done else "blocked", **event, **spent})
+    text = result_text(outcome, name, files)
+    links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
+    openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
+    return Observation(text, failed=not done, usage=outcome.usage, links=links, openings=openings)
 
 
 async def _executor(session: Session, subagents: Subagents, agent: str) -> executor_run.Executor:
