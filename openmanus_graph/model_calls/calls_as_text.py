@@ -109,12 +109,8 @@ def steps_request(
 ) -> tuple[list[BaseMessage], dict[str, Any]]:
     """Return messages in which calls are steps, and the JSON schema of the next one.
 
-    The schema leaves out an answer before anything was done, and an action that was repeated.
-
-    Args:
-        messages: In the common form.
-        history: The conversation as it is stored.
-        only_answer: Whether the next step has to end the work.
+    The schema leaves out an answer before anything was done, and an action that was repeated. With
+    `only_answer` the next step has to end the work.
     """
     actions = _actions(tools)
     described = render(
