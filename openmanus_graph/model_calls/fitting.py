@@ -40,11 +40,7 @@ class Fitter:
     def fitted(
         self, request: ProviderRequest, dialect: dialects.Dialect, *, as_text: bool
     ) -> ProviderRequest:
-        """Return a request in a server's dialect.
-
-        Args:
-            as_text: Whether the model writes its calls as text.
-        """
+        """Return a request in a server's dialect, in which calls may be text."""
         messages, tools, options = request.messages, request.tools, request.options
         if dialect.ids != "any" or dialect.signatures:
             if dialect != self._dialect:
@@ -180,9 +176,7 @@ def _with_plain_schema(tool: dict[str, Any]) -> dict[str, Any]:
 class Learning:
     """What was tried so far so that a server accepts one request.
 
-    Args:
-        request: In the common form.
-        parameters: Names of those that the client sends.
+    `parameters` are the names of those that the client sends.
     """
 
     def __init__(self, request: ProviderRequest, parameters: Collection[str]) -> None:
@@ -203,12 +197,8 @@ class Learning:
     ) -> None:
         """Change the dialect so that the server may accept the request.
 
-        ModelError: the same, if nothing more can be done.
-
-        Args:
-            error: How the request failed.
-            sent: The request, before it was made to fit.
-            notice: Tells the person what is changed.
+        The request was `sent` before it was made to fit. ModelError: the same, if nothing more can
+        be done.
         """
         text = failures.refusal_text(error)
         if text is None or len(self._tried) >= 2 * MAX_LESSONS:

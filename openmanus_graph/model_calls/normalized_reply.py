@@ -149,8 +149,7 @@ def _own_words(message: HumanMessage) -> str:
 def _is_quoted(history: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
     """Return True if a text is in a message that the model did not write, ignoring white space.
 
-    Args:
-        own: Whether a person's own words may hold it.
+    If `own`, a person's own words may hold it.
     """
     wanted = "".join(source.split())
     for message in history:

@@ -98,13 +98,11 @@ def project(
     reminder: HumanMessage | None,
     pictures: Pictures | None,
 ) -> list[BaseMessage]:
-    """Return the messages of a request.
+    """Return the messages of a request, with the reminder at its end.
 
-    Args:
-        system: The system prompt; an empty one, which providers refuse, is not sent.
-        reminder: Added at the end of this request only.
-        pictures: The pictures to send; None if the model does not see. Of those that tools made,
-            only the newest are sent: each costs as much as a page of text.
+    An empty system prompt, which providers refuse, is not sent. `pictures` is None if the model
+    does not see. Of those that tools made, only the newest are sent: each costs as much as a page
+    of text.
     """
     first = [SystemMessage(system)] if system else []
     last = [] if reminder is None else [reminder]

@@ -89,10 +89,8 @@ async def recorded(
 ) -> AIMessage:
     """Send a request, and write it with its reply into the thread's recording.
 
-    In a replay nothing is sent, and the recording answers. ModelError: the call failed for good.
-
-    Args:
-        about: What else the recording says of the call, as plain JSON.
+    In a replay nothing is sent, and the recording answers. `about` is plain JSON that the recording
+    also keeps. ModelError: the call failed for good.
     """
     caller = caller_of(role)
     if (replay := replaying.current_replay()) is not None:

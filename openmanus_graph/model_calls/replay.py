@@ -106,9 +106,8 @@ class Difference:
 class RecordReplay:
     """Answers the runs of one thread from its recording.
 
-    Args:
-        elsewhere: Whether the texts that the machine adds to prompts (`MACHINE_FACTS`) are taken
-            from the recording as well.
+    If `elsewhere`, also the texts that the machine adds to prompts (`MACHINE_FACTS`) are from
+    there.
     """
 
     def __init__(
@@ -156,13 +155,9 @@ class RecordReplay:
     ) -> AIMessage:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
-        Parallel calls may come in another order, so an equal request is preferred.
-        ReplayEndedError: no recorded call is left for it, or the model's reply differs. ModelError:
-        the call failed, then or now.
-
-        Args:
-            folders: The run's folders, which had other names when it was recorded.
-            ask: Sends the request.
+        Parallel calls may come in another order, so an equal request is preferred. The folders had
+        other names when the run was recorded. ReplayEndedError: no recorded call is left for it, or
+        the model's reply differs. ModelError: the call failed, then or now.
         """
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()

@@ -70,12 +70,9 @@ class RunModels:
     ) -> list[ResolvedModel]:
         """Return the models for a call, the first one to be asked first.
 
-        ConfigError: a model cannot be set up.
-
-        Args:
-            role: Of the call; None for the agent's own thinking.
-            pictured: Whether there are pictures: each model that does not see them is replaced by
-                the vision model, if there is one.
+        ConfigError: one cannot be set up. No role is the agent's own thinking. If there are
+        pictures, each model that does not see them is replaced by the vision model, if there is
+        one.
         """
         settings = self._settings
         await self.configured()
@@ -105,12 +102,7 @@ class RunModels:
         self.shortest_refused = min(self.shortest_refused, tokens or math.inf)
 
     def pass_over(self, model: Hashable, failed: failures.ModelError, now: float) -> None:
-        """Do not ask a model for a while, after a failure that allows to ask another one.
-
-        Args:
-            model: Its key.
-            now: On the monotonic clock.
-        """
+        """Do not ask a model for a while, after a failure that allows to ask another one."""
         self._out_until[model] = now + OUT_OF_SERVICE_S[failed.kind]
 
     def is_out(self, model: Hashable, now: float) -> bool:
@@ -195,11 +187,8 @@ async def look_for_cut(
 ) -> None:
     """Notice a server that reads only a part of a long conversation, and says nothing.
 
-    Ollama, LM Studio and llama.cpp do so, by their settings. The person is told once per run, and
-    the run continues with the smaller window, so that the conversation is compacted in time.
-
-    Args:
-        usage: As the server reported it.
+    Ollama, LM Studio and llama.cpp do so, by their settings. The person is notified once per run,
+    and the run continues with the smaller window, so that the conversation is compacted in time.
     """
     model, observed = request.model, request.model.observed
     if model.server_address is None or observed.shown_window:

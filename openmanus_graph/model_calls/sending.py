@@ -273,10 +273,8 @@ _Wait = tuple[float, str]
 class RateLimit:
     """The limit that one model's requests share with others at the same server.
 
-    Args:
-        server: Whose requests count together.
-        limits: Each with whether it counts tokens; else it counts requests.
-        shared: Where many processes count together; None: this one counts alone.
+    Each limit comes with whether it counts tokens or requests. Many processes count together in
+    `shared`; without it this one counts alone.
     """
 
     def __init__(
@@ -309,13 +307,9 @@ class RateLimit:
     ) -> None:
         """Wait until a request may be sent, and count it.
 
-        ConfigError: the counts are to be shared, and Redis's client is missing or refuses the
+        The tokens are the expected ones, of the request and its reply. What `sleep` raises ends the
+        wait. ConfigError: the counts are to be shared, and Redis's client is missing or refuses the
         address.
-
-        Args:
-            tokens: The expected ones, of the request and its reply.
-            subject: Names the model in the notice.
-            sleep: Waits so many seconds; what it raises ends the wait.
         """
         reported = False
         while wait := await self._with_counts(lambda counts: counts.take(tokens)):

@@ -301,12 +301,8 @@ async def begin(
 ) -> Command[Any]:
     """Reset the counts as `think` does, so that the hooks before it see a run that has begun.
 
-    A node of graphs with hooks of middlewares before the first `think`.
-
-    Args:
-        state: Before the run.
-        first_node: The node to go to when a run begins.
-        loop_entry: The first node of the loop, to go to when a run resumes.
+    A node of graphs with hooks of middlewares before the first `think`. It goes to `first_node`
+    when a run begins, to `loop_entry` when one resumes.
     """
     session = await session_registry.enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)

@@ -252,10 +252,6 @@ async def environment(session: Session, tools: Collection[str], date: str) -> di
     """Return the facts for all agents, by name.
 
     None of them changes within a run, unless it is resumed elsewhere or with other settings.
-
-    Args:
-        tools: Names of the agent's tools.
-        date: When the run began.
     """
     settings = session.settings
     shown = await run_models.run_models(session).see_pictures()
@@ -299,12 +295,8 @@ def _limits(settings: Settings) -> Iterator[str]:
 async def file_listing(session: Session, run: str, task: str) -> tuple[str, list[str]]:
     """Return the list of the workspace's files as a run begins, and those whose content it shows.
 
-    After a file's content is shown, more needs approval. So if the task is about a site, only the
-    files that it names are shown.
-
-    Args:
-        run: Its id.
-        task: The user's words.
+    After a file's content is shown, more needs approval. So if the user's words are about a site,
+    only the files that they name are shown.
     """
     is_about_site = any(urls.urls_in(task)) or any(urls.named_domains(task))
     only = named_files(task) if is_about_site else None

@@ -246,9 +246,7 @@ def _selected(
 ) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
     """Return the tools with the wanted optional ones, and which of all are offered.
 
-    Args:
-        optional: Returns what may be added.
-        selection: Names; `+NAME` adds one to all others that are selected, or to all.
+    In the selection `+NAME` adds a tool to all others that are selected, or to all.
     """
     added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
     plain = selected_alone(selection)

@@ -171,12 +171,9 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
 async def evaluate(
     execution: CallExecution, args: Mapping[str, Any], policy: Policy | None = None
 ) -> PolicyDecision:
-    """Evaluate the policy for a call; policies with rules off the event loop.
+    """Evaluate the run's policy for a call, or another one; policies with rules off the event loop.
 
     Rules follow links and parse long texts.
-
-    Args:
-        policy: Instead of the run's own.
     """
     settings, call = execution.context.session.settings, execution.call
     toolset, name = execution.context.toolset, execution.name

@@ -74,9 +74,7 @@ _OPEN = "open"
 class Questions:
     """The questions of one execution of a task.
 
-    Args:
-        ledger: Records their indices; None if nothing is saved.
-        config: Of the node, with a ledger.
+    The ledger records their indices. Without it nothing is saved.
     """
 
     def __init__(self, ledger: Ledger | None, config: RunnableConfig | None = None) -> None:
@@ -174,11 +172,9 @@ class Questions:
         request: Mapping[str, Any],
         objection: Callable[[interrupts.Decision], Awaitable[str]] | None = None,
     ) -> interrupts.Decision:
-        """Return a decision on a call; ask again if the answer is not an usable decision.
+        """Return a decision on a call; ask again if the answer is not a usable decision.
 
-        Args:
-            name: Tells the call's questions apart.
-            objection: Returns why a decision cannot be carried out; empty if it can.
+        `objection` returns why a decision cannot be carried out; empty if it can.
         """
         allowed = interrupts.allowed_decisions(request)
         shown, tries = dict(request), 0

@@ -163,9 +163,8 @@ def task_message(
 ) -> HumanMessage:
     """Return the subagent's task. A model wrote it, so its words verify nothing.
 
-    Args:
-        messages: The conversation of the agent that delegates.
-        tainted: Whether the prompt of that agent holds untrusted text.
+    The messages are those of the agent that delegates. Its prompt is `tainted` if it holds
+    untrusted text.
     """
     traits = web_traits()
     urls = seen_links(task, messages, traits)
@@ -195,11 +194,7 @@ def subagent_limits(call: CallRuntime) -> step_outcome.StepLimits:
 def budget_of(
     session: Session, subagents: Subagents, openings: Mapping[str, int] | None = None
 ) -> budget.SharedBudget:
-    """Return the budget that a run's subagents share with each other and with the outer run.
-
-    Args:
-        openings: Counts of opened links, by sites that no person named.
-    """
+    """Return the budget that a run's subagents share with each other and with the outer run."""
     around = budget.shared_budget()
     if around is not None:
         around.count_earlier(session.key, subagents.progress)
@@ -225,9 +220,7 @@ def result_text(outcome: step_outcome.StepOutcome, name: str, files: Sequence[st
 def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
     """Return the last words and calls of a subagent that did not finish; empty if there are none.
 
-    Args:
-        messages: Its conversation.
-        said: What the result says anyway.
+    What the result says anyway is not repeated.
     """
     if tool_ending(messages) is not None:  # it gave up, and said why
         return ""

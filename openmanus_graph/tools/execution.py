@@ -95,11 +95,7 @@ async def bash(  # the model never sees `runtime`
 def _open(
     session: Session, name: str, process: Callable[..., Process], lost: str
 ) -> tuple[Process, str]:
-    """Return the session's kernel or shell, and a note if it replaces one that has ended. Blocks.
-
-    Args:
-        lost: The note, with the reason as `why`.
-    """
+    """Return a session's kernel or shell, and a note if it replaces one that has ended. Blocks."""
     sandbox = confinement.sandbox_of(session)
     found = session.handle(name, lambda: process(sandbox))
     if found.alive:

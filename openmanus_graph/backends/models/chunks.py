@@ -98,12 +98,9 @@ def _message(
     made: Iterable[_CallParts],
     known_invalid: Iterable[InvalidToolCall],
 ) -> AIMessage:
-    """Return a message as it is kept.
+    """Return a message as it is kept, with its `additional_kwargs` and its calls.
 
-    Args:
-        extra: Its `additional_kwargs`.
-        made: Its calls.
-        known_invalid: Earlier invalid calls; they come last, as their positions are not known.
+    Earlier invalid calls come last, as their positions are not known.
     """
     calls: list[ToolCall] = []
     invalid: list[InvalidToolCall] = []

@@ -96,9 +96,7 @@ def known_dialect(
 ) -> Dialect:
     """Return what is known beforehand, by a server's address and the model's plain name.
 
-    Args:
-        provider: Whose protocol it speaks, as `wire_provider` names it.
-        base_url: None: the provider's own.
+    `wire_provider` names the provider. No address is the provider's own.
     """
     if provider != "openai":
         return Dialect(ids="any" if provider in ("", "ollama") else "legal")

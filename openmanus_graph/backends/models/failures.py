@@ -70,11 +70,7 @@ class Failure:
 
 
 def classify(error: BaseException, subject: str = "The model") -> Failure | None:
-    """Return what the error of a call means; None if it is a bug and not a provider's failure.
-
-    Args:
-        subject: Names the model in the sentence, for example `openai:gpt-5-mini`.
-    """
+    """Return what the error of a call means; None if it is a bug and not a provider's failure."""
     if isinstance(error, ModelError):
         return Failure(error.kind, error.sentence)
     # LangChain's errors often wrap the client's own, which knows more.

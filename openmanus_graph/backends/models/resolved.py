@@ -240,12 +240,8 @@ class ResolvedModel:
 def cache_options(client: BaseChatModel, session_key: str) -> dict[str, str]:
     """Return the options that send all requests of a session to the same prompt cache.
 
-    Only OpenAI's own service gets them: others that speak its protocol may refuse unknown options.
-    A key that the person has set is kept.
-
-    Args:
-        client: Any provider's.
-        session_key: Of the thread, or of a worker within it. Only its hash is sent.
+    Only OpenAI's own service gets them, with a hash of the session's key: others that speak its
+    protocol may refuse unknown options. A key that the person has set is kept.
     """
     root: Any = getattr(client, "root_async_client", client)  # LangChain's client has one
     address = getattr(root, "base_url", None)
