@@ -160,7 +160,15 @@ class _Requests:
         If another model was asked first, the conversation may not fit into this one's window.
         """
         call, model, settings = self._call, self._model, self._session.settings
-        expected = expected_usage(call)
+        tokens = prices.estimate_request_tokens(
+            call.history, call.system, call.reminder, call.tools
+        )
+        last = prices.last_reported(call.history)  # this call's usage will be similar
+        expected = prices.CallUsage(
+            input_tokens=tokens,
+            cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
+            output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
+        )
         if hint := model.small_window:
             _notice_once(self._session, self._emit, hint)
         if not is_first and expected.input_tokens > model.window:
@@ -277,17 +285,6 @@ class _Requests:
             }
         )
         return reply
-
-
-def expected_usage(call: ModelCall) -> prices.CallUsage:
-    """Estimate the usage of a call, by the last one of the conversation."""
-    tokens = prices.estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
-    last = prices.last_reported(call.history)
-    return prices.CallUsage(
-        input_tokens=tokens,
-        cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
-        output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
-    )
 
 
 def _new_steering(call: ModelCall) -> list[list[str]]:

@@ -19,17 +19,7 @@ from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation import environment, evidence, replies, text_calls
-from openmanus_graph.conversation.history import (
-    COMPACT_KEY,
-    SUMMARY_KEY,
-    UNREAD_CALL_KEY,
-    cut_by,
-    is_steering,
-    last_text,
-    last_user_message,
-    task_text_of,
-)
+from openmanus_graph.conversation import environment, evidence, history, replies, text_calls
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
@@ -153,15 +143,15 @@ async def close_run(
         if raw is not None:
             reply, structured = _read_final(raw, call, session)
     if reply is None:
-        answer = "\n\n".join(filter(None, (last_text(call.history), limit.text())))
+        answer = "\n\n".join(filter(None, (history.last_text(call.history), limit.text())))
         return replace(result, answer=answer)
     return replace(result, reply=reply, answer=reply.text, structured=structured)
 
 
 def is_closed(messages: Sequence[AnyMessage]) -> bool:
     """Return True if a conversation ends with a final summary, of the part before a limit."""
-    newest = next((one for one in reversed(messages) if not is_steering(one)), None)
-    return newest is not None and SUMMARY_KEY in newest.additional_kwargs
+    newest = next((one for one in reversed(messages) if not history.is_steering(one)), None)
+    return newest is not None and history.SUMMARY_KEY in newest.additional_kwargs
 
 
 async def _final_reply(
@@ -198,15 +188,15 @@ def _read_final(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMe
     structured = replies.read_reply([said], session.settings.response_format).structured
     if structured is None and (found := text_calls.read_text_calls(text, call.tools)):
         text = found[0]
-    unread = structured is None and UNREAD_CALL_KEY in raw.additional_kwargs
+    unread = structured is None and history.UNREAD_CALL_KEY in raw.additional_kwargs
     if not text or unread or evidence.is_echo(text, replies.task_of(call.history), delivered=True):
         return None, None
-    if cause := cut_by(raw):
+    if cause := history.cut_by(raw):
         text += CUT_MARK.format(cause=cause)
     reply = AIMessage(
         text,
         id=raw.id,
-        additional_kwargs={SUMMARY_KEY: True},
+        additional_kwargs={history.SUMMARY_KEY: True},
         usage_metadata=raw.usage_metadata,
         response_metadata=metadata,
     )
@@ -220,13 +210,13 @@ def is_full(call: ModelCall, window: int) -> bool:
     model's server decides. True also if the user asks for compaction, and there is a reply.
     """
     has_reply = any(isinstance(message, AIMessage) for message in call.history)
-    if has_reply and COMPACT_KEY in call.history[-1].additional_kwargs:
+    if has_reply and history.COMPACT_KEY in call.history[-1].additional_kwargs:
         return True
     limit = FULL_AT * window
-    task = last_user_message(call.history)
+    task = history.last_user_message(call.history)
     if task is None or _request_tokens(call) <= limit:
         return False
-    words = count_tokens_approximately([HumanMessage(task_text_of(task))])
+    words = count_tokens_approximately([HumanMessage(history.task_text_of(task))])
     others = count_tokens_approximately([one for one in call.history if one is not task])
     return words < limit / 2 and others > limit / 4
 
@@ -268,13 +258,13 @@ async def compact(
 
     LimitReached: the run's limits forbid a call that writes the summary.
     """
-    limit, task = FULL_AT * window, last_user_message(call.history)
+    limit, task = FULL_AT * window, history.last_user_message(call.history)
     reported = "\n".join((call.system, *environment.environment_of(call.history)["facts"].values()))
     fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How many characters a token has in this conversation: Chinese takes more tokens.
     said = sum(map(summaries.size_of, call.history)) / max(1, _request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))
-    task_chars = len(task_text_of(task)) if task else 0
+    task_chars = len(history.task_text_of(task)) if task else 0
     free_chars = int(max((limit - fixed) * chars_per_token - task_chars, limit / 4))
     shares = (PAST_SHARE, KEPT_SHARE, NEWEST_SHARE)
     parts = summaries.divide(call.history, *(int(share * free_chars) for share in shares))
@@ -341,20 +331,20 @@ class SummaryWriter:
         self, parts: summaries.DividedConversation, limits: SummaryLimits
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
-        history = self._call.history
+        conversation = self._call.history
         ends = [
             end
-            for end in range(parts.began + 2, len(history) + 1)
-            if end == len(history) or history[end].type != "tool"
+            for end in range(parts.began + 2, len(conversation) + 1)
+            if end == len(conversation) or conversation[end].type != "tool"
         ]
         request = limits.request()
         fits = limits.window - limits.tokens - count_tokens_approximately([HumanMessage(request)])
 
         def tokens_until(end: int) -> int:
-            return _request_tokens(replace(self._call, history=history[:end], reminder=""))
+            return _request_tokens(replace(self._call, history=conversation[:end], reminder=""))
 
         while found := bisect_right(ends, fits, key=tokens_until):
-            beginning = history[: ends[found - 1]]
+            beginning = conversation[: ends[found - 1]]
             asked = replace(self._call, history=beginning, reminder=request)
             try:
                 written = await self._whole_text(asked, limits)
@@ -407,17 +397,17 @@ class SummaryWriter:
         reply = await self._reply(call)
         text = str(reply.text)
         for _ in range(MAX_CONTINUATIONS):
-            if not cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
+            if not history.cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
                 return text.strip()
             asked = [HumanMessage(call.reminder)] if call.reminder else []
-            history = [*call.history, *asked, AIMessage(reply.text)]
-            call = replace(call, history=history, reminder=render("compaction_continue"))
+            conversation = [*call.history, *asked, AIMessage(reply.text)]
+            call = replace(call, history=conversation, reminder=render("compaction_continue"))
             try:
                 reply = await self._reply(call)
             except ModelError:
                 break
             text += reply.text
-        if cause := cut_by(reply):
+        if cause := history.cut_by(reply):
             notice(self._emit, f"The summary was cut off by {cause}.")
         return text.strip()
 

@@ -73,21 +73,17 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
     await plan_view.publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    current = flow.step_runs_of(now)
+    under_way = flow.steps_under_way(current)
+    left = [step_run for step_run in current if step_run["status"] == "not_started"]
+    width = min(most, most_at_once([*under_way, *left])) if len(under_way) > 1 else len(under_way)
     session.cached((ParallelBatch, now["batch"]), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
         "steps": {**blocked, **begun},
         "batch": now["batch"],
-        "workers": batch_width(now, most),
+        "workers": width,
     }
-
-
-def batch_width(state: PlanningState, most: int) -> int:
-    """Return how many workers a parallel batch has: one if a single step is under way."""
-    step_runs = flow.step_runs_of(state)
-    begun = flow.steps_under_way(step_runs)
-    left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
-    return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
 async def route_after_schedule(state: PlanningState) -> list[Send] | str:

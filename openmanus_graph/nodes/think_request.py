@@ -116,7 +116,15 @@ async def build_call(
     messages = step.state["messages"]
     suffix = reminder(step, tools)
     if history.last_results(messages) and await run_models.asks_small_model(step.session):
-        suffix = "\n\n".join(filter(None, (suffix, await _task_again(step, tools))))
+        # Small models lose sight of the task, and of the files that were made. Files are shown only
+        # after the run has read any, because reading restricts what it may do.
+        made = ""
+        if value_labels.labels_of(messages, tools.toolset.traits).read_private:
+            read = partial(made_files, step.session.workspace, step.state["run_message"])
+            made = await recorder.recorded_fact(step.session, "made files", read)
+        task = replies.task_of(messages)[:MOST_REMINDED_CHARS]
+        again = render("task_again", task=task, made=mark_untrusted(made) if made else "none")
+        suffix = "\n\n".join(filter(None, (suffix, again)))
     return call_model.ModelCall(
         system=await system_prompt(step),
         history=[*messages, *step.unread] if step.unread else messages,
@@ -134,19 +142,6 @@ async def build_call(
         resamples=replies.asks_again(messages),
         says_what_is_left=True,
     )
-
-
-async def _task_again(step: AgentStep, tools: ResolvedTools) -> str:
-    """Return the task and the files that were made, which small models lose sight of.
-
-    Files are shown only after the run has read any, because reading restricts what it may do.
-    """
-    messages, made = step.state["messages"], ""
-    if value_labels.labels_of(messages, tools.toolset.traits).read_private:
-        read = partial(made_files, step.session.workspace, step.state["run_message"])
-        made = await recorder.recorded_fact(step.session, "made files", read)
-    task = replies.task_of(messages)[:MOST_REMINDED_CHARS]
-    return render("task_again", task=task, made=mark_untrusted(made) if made else "none")
 
 
 async def system_prompt(step: AgentStep) -> str:

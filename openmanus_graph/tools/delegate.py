@@ -75,7 +75,9 @@ async def delegate(  # the model is not shown `runtime`
         )
     session = call.session
     executor = await _executor(session, subagents, agent)
-    await asyncio.to_thread(_check_files, session, files or [])
+    exist = [await asyncio.to_thread(find, session.workspace, path) for path in files or []]
+    if missing := [path for path, found in zip(files or [], exist, strict=True) if found is None]:
+        raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
     message = task_message(
         call,
         task,
@@ -144,13 +146,6 @@ async def _executor(session: Session, subagents: Subagents, agent: str) -> execu
         names = ", ".join(known.names)
         raise TrustedToolError(f"There is no agent {agent!r} to delegate to. Available: {names}.")
     return known.executors[agent]
-
-
-def _check_files(session: Session, files: Sequence[str]) -> None:
-    """Raise ToolError for a file that does not exist."""
-    missing = [path for path in files if find(session.workspace, path) is None]
-    if missing:
-        raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
 
 
 def task_message(
