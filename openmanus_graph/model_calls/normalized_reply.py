@@ -168,7 +168,9 @@ def normalized_reply(raw: AIMessage, conversation: Sequence[AnyMessage]) -> AIMe
     broken: list[InvalidToolCall] = []
     renamed: dict[str, str] = {}
     for call, problem in zip(made, problems, strict=True):
-        call_id, name = _new_id(call.id, known, new, raw.id), legal_name(call.name)
+        call_id, name = _new_id(call.id, known, new, raw.id), call.name
+        if not TOOL_NAME.fullmatch(name):  # every server accepts this one
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
         renamed[call.id] = call_id
         if problem is None:
             valid.append(tool_call(name=name, args=call.args, id=call_id))
@@ -231,10 +233,3 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
         number += 1
     new.add(call_id)
     return call_id
-
-
-def legal_name(name: str) -> str:
-    """Return a tool name that every server accepts; the given one if it is legal."""
-    if TOOL_NAME.fullmatch(name):
-        return name
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"

@@ -190,17 +190,14 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
     await (await steering_reader(session)).end_run(state.get("steering", []), runtime.stream_writer)
     await put_files_back(session, runtime.stream_writer)
     artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
-    answer = state.get("answer") or final_answer(state)
+    answer = state.get("answer")
+    if not answer:
+        why = "The run stopped because its last steps repeated themselves without any result."
+        stuck = state.get("stop_reason") == "stuck"
+        answer = "\n\n".join(
+            filter(None, (history.last_text(state["messages"]), why if stuck else ""))
+        )
     claims = state.get("claims") or no_claims()
     if claims["not_found"]:
         notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
     return {"answer": answer, "artifacts": artifacts}
-
-
-def final_answer(state: ManusState) -> str:
-    """Return the answer of a run that ended without one."""
-    text = history.last_text(state["messages"])
-    if state.get("stop_reason") != "stuck":
-        return text
-    why = "The run stopped because its last steps repeated themselves without any result."
-    return "\n\n".join(filter(None, (text, why)))

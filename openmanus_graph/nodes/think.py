@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
@@ -48,9 +48,6 @@ from openmanus_graph.tool_calls.questions import believed
 from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tools import tool_names
 
-if TYPE_CHECKING:
-    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
-
 
 async def think(
     state: ManusState, runtime: Runtime[Context], *, agent: Agent
@@ -62,7 +59,13 @@ async def think(
     if reason := tools.fatal_reason if history.has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
     step = await with_new_environment(step, tools)
-    middleware = model_middleware(step, tools)
+    middleware = None
+    if hooks := with_hook(agent.middleware, "wrap_model_call"):
+        # Only here, as it imports `langchain.agents`, a tenth of the time to start.
+        from openmanus_graph.model_calls.model_middleware import ModelCallHooks
+
+        offered = tools.toolset.tools
+        middleware = ModelCallHooks(hooks, offered, step.state, runtime, step.session)
     call = await build_call(step, tools, middleware)
     announce(step.unread, step.emit)
     result = await call_with_compaction(call, step.session, step.emit)
@@ -143,17 +146,6 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
 
 def today() -> str:
     return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
-
-
-def model_middleware(step: AgentStep, tools: ResolvedTools) -> "ModelCallHooks | None":
-    """Return the `wrap_model_call` hooks around this agent step's model call; None without any."""
-    hooks = with_hook(step.agent.middleware, "wrap_model_call")
-    if not hooks:
-        return None
-    # Only here, as it imports `langchain.agents`, a tenth of the time to start.
-    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
-
-    return ModelCallHooks(hooks, tools.toolset.tools, step.state, step.runtime, step.session)
 
 
 async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:

@@ -89,7 +89,10 @@ async def delegate(  # the model is not shown `runtime`
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
-    metadata = {**executor_run.metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
+    metadata: dict[str, Any] = {
+        **executor_run.metadata_inside(subagents.config, name, name),
+        DEPTH_KEY: depth + 1,
+    }
     # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
     config: RunnableConfig = {"recursion_limit": recursion_limit(executor), **subagents.config}
     config["metadata"] = {**config.get("metadata", {}), **metadata}
