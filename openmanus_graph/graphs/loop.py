@@ -151,7 +151,7 @@ def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[N
         name = getattr(node, "__name__", "")
         if not name or name in builder.nodes:
             raise ConfigError(
-                f"after_act takes functions with names of their own, not {node!r}. Taken are: "
+                f"after_act takes functions with different names, not {node!r}. Taken are: "
                 f"{', '.join(builder.nodes)}."
             )
         builder.add_node(name, with_external_usage(node))

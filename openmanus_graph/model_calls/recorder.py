@@ -92,7 +92,8 @@ async def recorded(
     In a replay nothing is sent, and the recording answers. `about` is plain JSON that the recording
     also keeps. ModelError: the call failed for good.
     """
-    caller = caller_of(role)
+    # The node, the plan's step and the role, without ids of tasks.
+    caller = " ".join(filter(None, (*_place(None), role)))
     if (replay := replaying.current_replay()) is not None:
         ask = partial(send, request)
         replayed = await replay.answer(caller, request_parts(request), _folders(session), ask)
@@ -270,11 +271,6 @@ def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, 
 def _folders(session: Session) -> dict[str, str]:
     settings = session.settings
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
-
-
-def caller_of(role: ModelRole | None) -> str:
-    """Return who makes a model call: the node, the plan's step and the role, without task ids."""
-    return " ".join(filter(None, (*_place(None), role)))
 
 
 def run_path() -> str:

@@ -162,7 +162,8 @@ class Sender:
             form = _call_form(request, learning.now)
             asked = _as_steps(request) if form == "constrained" else request
             fitted = self.fitter.fitted(asked, learning.now, as_text=form == "text")
-            emit: Emit = _silent if form == "constrained" else self.emit
+            # The tokens of a constrained step are JSON, which no person reads.
+            emit: Emit = (lambda _: None) if form == "constrained" else self.emit
             try:
                 options = {**of_session, **fitted.options}
                 reply = await self._send_with_retries(fitted, options, learning.now, emit)
@@ -233,10 +234,6 @@ def _as_steps(request: ProviderRequest) -> ProviderRequest:
         wanted = {"name": "step", "strict": True, "schema": schema}
         options = {**kept, "response_format": {"type": "json_schema", "json_schema": wanted}}
     return replace(request, messages=messages, tools=(), options=options)
-
-
-def _silent(event: dict[str, Any]) -> None:
-    """Drop the tokens of a constrained step, which is JSON."""
 
 
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:

@@ -291,6 +291,6 @@ async def missing_executor(
     """Fail a step whose executor no longer exists. Trying again would not help."""
     step_run = flow.current_step(state)
     there = ", ".join(executors.names)
-    why = f"There is no executor {step_run['executor']} any more; there is: {there}."
+    why = f"There is no executor {step_run['executor']} any more. Available: {there}."
     failed = {"outcome": "failed", "result": why, "failures": flow.MAX_ATTEMPTS - 1}
     return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}

@@ -52,7 +52,7 @@ PROBLEMS: dict[replies.ReplyKind, tuple[str, str]] = {
     "hollow": ("reply_hollow", "The reply does not answer the task"),
     "echo": (
         "reply_hollow",
-        "The reply repeats the task or what the model was told, or holds nothing",
+        "The reply repeats the task or the model's instructions, or holds nothing",
     ),
     "figures": (
         "reply_figures",

@@ -248,7 +248,7 @@ async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
     if process_has_ended(execution):
         return None
     verdict = await evaluate(execution, execution.call["args"])
-    if verdict.decision != "ask" or current_replay() is not None:  # which asks nobody
+    if verdict.decision != "ask" or current_replay() is not None:  # which asks no person
         return None
     known = await execution.recorded.look_up(execution.call["args"], begin=False)
     return verdict if known is None else None
@@ -276,5 +276,5 @@ async def _believed_decision(execution: CallExecution, answer: str | None) -> De
 
 
 def _question(execution: CallExecution) -> EffectKey:
-    """Return the key of the question about a call, which is asked in a task of its own."""
+    """Return the key of the question about a call, which is asked in a separate task."""
     return replace(execution.key, execution="permission")

@@ -1,7 +1,7 @@
 """The `wrap_tool_call` hooks of LangChain's `AgentMiddleware`, around one tool call.
 
 Their handler is the whole of `run_call`. So a call that a hook changes is checked and recorded as
-what it is. Each call of the handler is an execution of its own, which is not repeated after a crash
+what it is. Each call of the handler is a separate execution, which is not repeated after a crash
 once it has ended.
 """
 

@@ -36,7 +36,7 @@ async def ask_human(  # the runtime is not the model's to fill
 @manus_tool(effect="read_only", resource="ending")
 def terminate(status: Literal["success", "failure"], answer: str = "") -> Observation:
     """End the run with an answer."""
-    del answer  # read from the call; where it lacks, the text of the same reply is the answer
+    del answer  # read from the call; without it the text of the same reply is the answer
     return Observation(f"The run ends with status {status}.", ends_run=status)
 
 

@@ -65,7 +65,7 @@ async def memory(  # the model is not shown `runtime`
 
 
 class _Arguments:
-    """What a call gives. TrustedToolError names what its command lacks."""
+    """What a call gives. TrustedToolError names a missing parameter."""
 
     def __init__(self, command: str, given: Mapping[str, Any]) -> None:
         self._command, self._given = command, given

@@ -266,8 +266,8 @@ async def resolve_model(settings: ModelSettings) -> ResolvedModel:
 async def _named_model(client: BaseChatModel, settings: ModelSettings, name: str) -> ResolvedModel:
     asked = name, settings.base_url
     facts, since = _facts.get(asked, (server_facts.ServerFacts(), -math.inf))
-    lacks = not facts.answers or (facts.kind == "ollama" and not facts.window)
-    if lacks and time.monotonic() - since > _ASK_AGAIN_S:
+    incomplete = not facts.answers or (facts.kind == "ollama" and not facts.window)
+    if incomplete and time.monotonic() - since > _ASK_AGAIN_S:
         facts = await server_facts.facts_of(settings)
         _facts[asked] = facts, time.monotonic()
     server = dialects.server_name(provider_of(settings), settings.base_url)
