@@ -101,7 +101,9 @@ def known_dialect(
     if provider != "openai":
         return Dialect(ids="any" if provider in ("", "ollama") else "legal")
     host = _host(base_url)
-    official, renames = is_openai(base_url), is_reasoning_model(model)
+    official = is_openai(base_url)
+    plain = model.lower().rpartition("/")[2]  # OpenAI's o and GPT-5 families, and later ones
+    renames = re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", plain) is not None
     parameters: dict[str, str | None] = {}
     if official or renames:
         parameters["max_tokens"] = "max_completion_tokens"
@@ -129,12 +131,6 @@ def is_openai(base_url: str | None) -> bool:
     """Return True if an address is of OpenAI's own service, as no address is."""
     host = _host(base_url)
     return host == "api.openai.com" or host.endswith(".api.openai.com")
-
-
-def is_reasoning_model(model: str) -> bool:
-    """Return True if the name, behind any vendor prefix, is of OpenAI's o or GPT-5 family on."""
-    plain = model.lower().rpartition("/")[2]
-    return re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", plain) is not None
 
 
 def _host(base_url: str | None) -> str:

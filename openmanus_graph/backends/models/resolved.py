@@ -299,7 +299,7 @@ def _known(client: BaseChatModel, settings: ModelSettings) -> dialects.Dialect:
 
 @lru_cache
 def _window_by_name(name: str) -> int:
-    entry = find_price(name)
-    if entry is not None and entry.model.context_window:
-        return entry.model.context_window
+    found = find_price(name)
+    if found is not None and found[1].context_window:
+        return found[1].context_window
     return next((size for pattern, size in _WINDOWS if re.search(pattern, name)), UNKNOWN_WINDOW)
