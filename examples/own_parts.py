@@ -15,7 +15,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
 from openmanus_graph import Context, ToolError, build_manus_graph, close, manus_tool
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 
 ORDERS = {"1001": 40, "1002": 900}
 

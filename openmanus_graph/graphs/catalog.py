@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from openmanus_graph import tools
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
-from openmanus_graph.tools import (
-    browser_tools,
-    data_analysis_tools,
-    default_tools,
-    desktop_tools,
-    mcp_tools,
-    planner_tools,
-    swe_tools,
-)
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -45,20 +37,22 @@ class _OwnAgent:
 RESTART_NODES = ("begin", "think", "schedule")
 """The node at which a run that a limit ended resumes, one for each kind of our graphs."""
 _OWN_AGENTS = {
-    "manus": _OwnAgent("general: Python, shell, files, the web", default_tools),
-    "browser": _OwnAgent("the web: operates pages, searches, reads", browser_tools),
-    "swe": _OwnAgent("software: finds, reproduces, fixes and tests in a repository", swe_tools),
+    "manus": _OwnAgent("general: Python, shell, files, the web", tools.default_tools),
+    "browser": _OwnAgent("the web: operates pages, searches, reads", tools.browser_tools),
+    "swe": _OwnAgent(
+        "software: finds, reproduces, fixes and tests in a repository", tools.swe_tools
+    ),
     "data_analysis": _OwnAgent(
-        "data: cleans, computes, draws charts, writes reports", data_analysis_tools
+        "data: cleans, computes, draws charts, writes reports", tools.data_analysis_tools
     ),
     "desktop": _OwnAgent(
-        "desktop programs: uses them by mouse and keyboard", desktop_tools, executor=False
+        "desktop programs: uses them by mouse and keyboard", tools.desktop_tools, executor=False
     ),
-    "mcp": _OwnAgent("the tools of MCP servers, and nothing else", mcp_tools, executor=False),
+    "mcp": _OwnAgent("the tools of MCP servers, and nothing else", tools.mcp_tools, executor=False),
     "planner": _OwnAgent(
-        "one agent that keeps a plan and works it off", planner_tools, executor=False
+        "one agent that keeps a plan and works it off", tools.planner_tools, executor=False
     ),
-    FLOW: _OwnAgent("plans, and has others do the steps", default_tools, executor=False),
+    FLOW: _OwnAgent("plans, and has others do the steps", tools.default_tools, executor=False),
 }
 _STORAGE = {"checkpointer", "store"}
 """Arguments of builders that change nothing but where the graph's runs are kept."""
@@ -122,23 +116,23 @@ def build_agent(name: str, **arguments: Any) -> Any:
         return _built(name).copy(arguments)
     before = _building.set((*_building.get(), name))
     try:
-        return _builder(name)(**arguments) if is_ours(name) else _build_third_party(name, arguments)
+        builder = _builder(name)
+        try:
+            graph = builder(**arguments)
+        except Exception as error:
+            if is_ours(name):
+                raise
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"The agent {name!r} cannot be built. {why}") from error
     finally:
         _building.reset(before)
-
-
-def _build_third_party(name: str, arguments: dict[str, Any]) -> Any:
+    if is_ours(name):
+        return graph
     from langgraph.pregel import Pregel
     from langgraph.pregel.protocol import PregelProtocol
 
     from openmanus_graph.runtime.session_keeper import guard_system_exit
 
-    builder = _builder(name)
-    try:
-        graph = builder(**arguments)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"The agent {name!r} cannot be built. {why}") from error
     if not isinstance(graph, PregelProtocol):
         raise ConfigError(f"The agent {name!r} is not a compiled graph, but {graph!r}.")
     return guard_system_exit(graph) if isinstance(graph, Pregel) else graph  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

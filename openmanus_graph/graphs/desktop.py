@@ -4,7 +4,7 @@ from openmanus_graph.graphs.loop import AgentBuilder
 
 build_desktop_graph = AgentBuilder(
     "desktop",
-    "Build the desktop agent: a screen, a mouse and a keyboard of its own, a shell and files.",
+    "Build the desktop agent: its own screen, mouse and keyboard, a shell and files.",
     "desktop_system",
     "desktop_ending",
     needed_tool="computer_use",

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
@@ -15,16 +15,16 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.budget import with_external_usage
 from openmanus_graph.nodes.act import act
-from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check
-from openmanus_graph.nodes.terminate import terminate
-from openmanus_graph.nodes.think import route_after_reply, route_after_think, think
+from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check, terminate
+from openmanus_graph.nodes.think import begin, route_after_reply, route_after_think, think
+from openmanus_graph.runtime.middleware import NodeHook, with_hook
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.tool_calls.agent import Agent, ToolLike, with_tools
 from openmanus_graph.tools import optional_tools
-from openmanus_graph.tools.terminate import structured_completion
+from openmanus_graph.tools.closing import structured_completion
 
 if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
@@ -61,8 +61,6 @@ def compile_loop(
     start = before_model = "think"
     end, after_model = "terminate", ""
     if agent.middleware:
-        from openmanus_graph.graphs.middleware import add_hooks
-
         start, before_model, after_model, end = add_hooks(builder, agent)
     builder.add_edge(START, start)
     route = route_after_reply if after_model else partial(route_after_think, agent=agent)
@@ -87,18 +85,73 @@ def compile_loop(
     return compiled.with_config(callbacks=[SessionKeeper()])
 
 
+def add_hooks(
+    builder: StateGraph[Any, Context, Any, Any], agent: Agent
+) -> tuple[str, str, str, str]:
+    """Add a node for each hook that a middleware has, and the edges between them.
+
+    Returns:
+        The nodes that the loop's own edges lead to: at the start, before the model, for a new reply
+        (empty without such a hook), and at the end.
+    """
+    from openmanus_graph.nodes.hooks import HOOKS, jumps_of, route_after_hook, run_hook
+
+    hooks = {hook: with_hook(agent.middleware, hook) for hook in HOOKS}
+    hooks["after_model"].reverse()
+    hooks["after_agent"].reverse()
+    first = {hook: f"{found[0].name}.{hook}" if found else "" for hook, found in hooks.items()}
+    before_model, end = first["before_model"] or "think", first["after_agent"] or "terminate"
+    start = before_model
+    if hooks["before_agent"] or hooks["before_model"]:
+        start, first_node = "begin", first["before_agent"] or before_model
+        node = partial(begin, agent=agent, first_node=first_node, loop_entry=before_model)
+        destinations = tuple(dict.fromkeys([first_node, before_model]))
+        builder.add_node("begin", graph_node(node), destinations=destinations)
+
+    def add_hook(middleware: "Middleware", hook: NodeHook, name: str, then: str) -> None:
+        """Add one node; `then` comes next, and is empty after a reply, whose calls decide."""
+        node = graph_node(partial(run_hook, middleware=middleware, hook=hook, agent=agent))
+        builder.add_node(name, node, trace_policy=middleware.trace_policy)
+        targets = _hook_targets(jumps_of(middleware, hook), hook, then, before_model, end)
+        if list(targets) == ["next"]:
+            builder.add_edge(name, then)
+            return
+        route = GraphRouter(partial(route_after_hook, agent=agent, decides=not then))
+        builder.add_conditional_edges(name, route, cast("Any", targets))
+
+    last = (before_model, "think", "", "terminate")
+    for hook, after in zip(HOOKS, last, strict=True):
+        names = [f"{one.name}.{hook}" for one in hooks[hook]]
+        for one, name, then in zip(hooks[hook], names, [*names, after][1:], strict=True):
+            add_hook(one, hook, name, then)
+    return start, before_model, first["after_model"], end
+
+
+def _hook_targets(
+    jumps: Sequence[str], hook: NodeHook, then: str, before_model: str, end: str
+) -> dict[str, str]:
+    """Return the nodes that may follow a hook, by what its route returns."""
+    targets = {"next": then} if then else {}
+    if "end" in jumps:
+        targets["end"] = "terminate" if hook == "after_agent" else end
+    if "model" in jumps:
+        targets["model"] = before_model
+    if "tools" in jumps or not then:
+        targets |= {"act": "act", "stuck_check": "stuck_check", "terminate": end}
+    return targets
+
+
 def add_after_act(builder: StateGraph[Any, Context, Any, Any], nodes: Sequence[Node]) -> str:
     """Add the caller's nodes after `act`, and return the last one's name.
 
-    Raises:
-        ConfigError: Something is not a function with a name, or the name is taken.
+    ConfigError: something is not a function with a name, or the name is taken.
     """
     last = "act"
     for node in nodes:
         name = getattr(node, "__name__", "")
         if not name or name in builder.nodes:
             raise ConfigError(
-                f"after_act takes functions with names of their own, not {node!r}. Taken are: "
+                f"after_act takes functions with different names, not {node!r}. Taken are: "
                 f"{', '.join(builder.nodes)}."
             )
         builder.add_node(name, with_external_usage(node))

@@ -1,6 +1,6 @@
 """The planning graph: makes a plan, runs its steps side by side, checks them, and replans."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,37 +11,8 @@ from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
-from openmanus_graph.nodes.check_step import (
-    check_step,
-    judge_check,
-    replan_step,
-    review_step,
-    route_after_check,
-    route_after_replan_step,
-    route_after_review_step,
-)
-from openmanus_graph.nodes.create_plan import (
-    approve_plan,
-    create_plan,
-    route_after_approve_plan,
-    route_after_create_plan,
-)
-from openmanus_graph.nodes.finalize import finalize
-from openmanus_graph.nodes.schedule import (
-    Flow,
-    execute_step,
-    missing_executor,
-    next_step,
-    route_after_schedule,
-    run_step,
-    schedule,
-)
-from openmanus_graph.planning.executor_run import (
-    Executor,
-    Executors,
-    ExecutorSet,
-    collect_executors,
-)
+from openmanus_graph.nodes import check_step, create_plan, schedule
+from openmanus_graph.planning import executor_run
 from openmanus_graph.planning.flow import next_node
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
 from openmanus_graph.state.context import Context
@@ -54,7 +25,7 @@ WorkerGraph = CompiledStateGraph[WorkerState, Context, WorkerInput, WorkerState]
 
 def build_planning_graph(
     *,
-    executors: Executors | None = None,
+    executors: executor_run.Executors | None = None,
     checkpointer: BaseCheckpointSaver[str] | None = None,
     store: BaseStore | None = None,
     name: str = "planning",
@@ -72,7 +43,7 @@ def build_planning_graph(
     Raises:
         ConfigError: Something is not an executor.
     """
-    executor_set = collect_executors(
+    executor_set = executor_run.collect_executors(
         default_executors() if executors is None else executors, describe_agent
     )
     builder = StateGraph(
@@ -81,34 +52,33 @@ def build_planning_graph(
         input_schema=ManusInput,
         output_schema=ManusOutput,
     )
-    builder.add_node("create_plan", graph_node(partial(create_plan, executors=executor_set)))
-    builder.add_node("approve_plan", graph_node(partial(approve_plan, executors=executor_set)))
-    builder.add_node("schedule", graph_node(schedule))
-    flow = Flow()
-    builder.add_node("run_step", graph_node(worker_node(worker_graph(executor_set), flow)))
-    builder.add_node("review_step", graph_node(review_step))
-    builder.add_node("finalize", graph_node(finalize))
-
+    flow = schedule.Flow()
+    nodes: dict[str, Any] = {
+        "create_plan": partial(create_plan.create_plan, executors=executor_set),
+        "approve_plan": partial(create_plan.approve_plan, executors=executor_set),
+        "schedule": schedule.schedule,
+        "run_step": worker_node(worker_graph(executor_set), flow),
+        "review_step": check_step.review_step,
+        "finalize": check_step.finalize,
+    }
+    routes: dict[str, tuple[Any, list[str]]] = {
+        "create_plan": (
+            create_plan.route_after_create_plan,
+            ["create_plan", "approve_plan", "schedule", "finalize"],
+        ),
+        "approve_plan": (
+            create_plan.route_after_approve_plan,
+            ["create_plan", "schedule", "finalize"],
+        ),
+        "schedule": (
+            schedule.route_after_schedule,
+            ["run_step", "create_plan", "approve_plan", "finalize"],
+        ),
+        "review_step": (check_step.route_after_review_step, ["schedule", "finalize"]),
+    }
+    _add(builder, nodes, routes)
     builder.add_edge(START, "create_plan")
-    builder.add_conditional_edges(
-        "create_plan",
-        GraphRouter(route_after_create_plan),
-        ["create_plan", "approve_plan", "schedule", "finalize"],
-    )
-    builder.add_conditional_edges(
-        "approve_plan",
-        GraphRouter(route_after_approve_plan),
-        ["create_plan", "schedule", "finalize"],
-    )
-    builder.add_conditional_edges(
-        "schedule",
-        GraphRouter(route_after_schedule),
-        ["run_step", "create_plan", "approve_plan", "finalize"],
-    )
     builder.add_edge("run_step", "review_step")
-    builder.add_conditional_edges(
-        "review_step", GraphRouter(route_after_review_step), ["schedule", "finalize"]
-    )
     builder.add_edge("finalize", END)
 
     compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
@@ -116,20 +86,19 @@ def build_planning_graph(
     return compiled.with_config(callbacks=[SessionKeeper()])
 
 
-def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
+def _add(
+    builder: Any, nodes: Mapping[str, Any], routes: Mapping[str, tuple[Any, list[str]]]
+) -> None:
+    """Add nodes, and after each the route that returns one of its targets."""
+    for name, node in nodes.items():
+        builder.add_node(name, graph_node(node))
+    for name, (route, targets) in routes.items():
+        builder.add_conditional_edges(name, GraphRouter(route), targets)
+
+
+def worker_graph(executor_set: executor_run.ExecutorSet) -> WorkerGraph:
     """Build what `run_step` runs: a worker that does step after step, each by its executor."""
     builder = StateGraph(WorkerState, context_schema=Context, input_schema=WorkerInput)
-    for name, executor in executor_set.executors.items():
-        builder.add_node(name, graph_node(executor_node(executor)))
-        builder.add_edge(name, "check_step")
-    builder.add_node("check_step", graph_node(check_step))
-    builder.add_node("judge_check", graph_node(judge_check))
-    builder.add_node("replan_step", graph_node(partial(replan_step, executors=executor_set)))
-    builder.add_node("next_step", graph_node(next_step))
-    builder.add_node(
-        "missing_executor", graph_node(partial(missing_executor, executors=executor_set))
-    )
-    builder.add_edge("missing_executor", "check_step")
 
     async def route_to_step(state: WorkerState) -> str:
         return next_node(state.get("step_run"), executor_set.names)
@@ -137,32 +106,46 @@ def worker_graph(executor_set: ExecutorSet) -> WorkerGraph:
     async def route_after_next_step(state: WorkerState) -> str:
         return next_node(state["step_run"], executor_set.names) if state["step_run"] else END
 
-    begin = [*executor_set.names, "missing_executor", "check_step", "judge_check", "replan_step"]
-    builder.add_conditional_edges(START, GraphRouter(route_to_step), [*begin, "next_step"])
-    after_check = ["judge_check", "replan_step", "next_step"]
-    builder.add_conditional_edges("check_step", GraphRouter(route_after_check), after_check)
-    after_judge = ["check_step", "replan_step", "next_step"]
-    builder.add_conditional_edges("judge_check", GraphRouter(route_after_check), after_judge)
-    after_replan = ["replan_step", "next_step"]
-    builder.add_conditional_edges("replan_step", GraphRouter(route_after_replan_step), after_replan)
-    builder.add_conditional_edges("next_step", GraphRouter(route_after_next_step), [*begin, END])
+    executors = {name: executor_node(one) for name, one in executor_set.executors.items()}
+    nodes: dict[str, Any] = {
+        **executors,
+        "check_step": check_step.check_step,
+        "judge_check": check_step.judge_check,
+        "replan_step": partial(check_step.replan_step, executors=executor_set),
+        "next_step": schedule.next_step,
+        "missing_executor": partial(schedule.missing_executor, executors=executor_set),
+    }
+    begin = [*executors, "missing_executor", "check_step", "judge_check", "replan_step"]
+    after_check, after_replan = check_step.route_after_check, check_step.route_after_replan_step
+    routes: dict[str, tuple[Any, list[str]]] = {
+        START: (route_to_step, [*begin, "next_step"]),
+        "check_step": (after_check, ["judge_check", "replan_step", "next_step"]),
+        "judge_check": (after_check, ["check_step", "replan_step", "next_step"]),
+        "replan_step": (after_replan, ["replan_step", "next_step"]),
+        "next_step": (route_after_next_step, [*begin, END]),
+    }
+    _add(builder, nodes, routes)
+    for name in (*executors, "missing_executor"):
+        builder.add_edge(name, "check_step")
     return builder.compile(name="run_step")
 
 
-def worker_node(worker: WorkerGraph, flow: Flow) -> Callable[..., Awaitable[dict[str, Any]]]:
+def worker_node(
+    worker: WorkerGraph, flow: schedule.Flow
+) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of the workers. LangGraph finds and draws the graph in its closure."""
 
     async def do_steps(given: WorkerInput, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await run_step(given, runtime, worker=worker, planning=flow)
+        return await schedule.run_step(given, runtime, worker=worker, planning=flow)
 
     return do_steps
 
 
-def executor_node(executor: Executor) -> Callable[..., Awaitable[dict[str, Any]]]:
+def executor_node(executor: executor_run.Executor) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Make the node of one executor. LangGraph finds and draws the graph in its closure."""
 
     async def do_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str, Any]:
-        return await execute_step(state, runtime, executor=executor)
+        return await schedule.execute_step(state, runtime, executor=executor)
 
     return do_step
 

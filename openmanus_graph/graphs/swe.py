@@ -1,4 +1,4 @@
-"""The swe graph: an agent that mends and extends software."""
+"""The swe graph: an agent that fixes and extends software."""
 
 from openmanus_graph.graphs.loop import AgentBuilder
 

@@ -46,10 +46,8 @@ class Reservation:
 class SharedBudget:
     """What the runs of a tree have spent, and what they are about to spend.
 
-    Args:
-        settings: Of the flow around the runs, with its limits.
-        before: The flow's progress before these runs.
-        openings: How many links it had opened, by site, on sites that the person did not name.
+    `before` is the flow's progress before these runs. `openings` counts the links that it had
+    opened, by site, on sites that the person did not name.
     """
 
     def __init__(
@@ -82,8 +80,7 @@ class SharedBudget:
     async def reserve(self, next_call: Progress) -> AsyncGenerator[Reservation]:
         """Reserve what a call may cost. Waits while running calls decide whether it fits.
 
-        Raises:
-            LimitReached: It does not fit into what is left.
+        LimitReached: it does not fit into what is left.
         """
         async with self._changed:
             while self._must_wait(next_call):
@@ -152,12 +149,8 @@ async def reserved(
 ) -> AsyncGenerator[Reservation | None]:
     """Reserve a model call within the limits of its run and of the tree around it.
 
-    Args:
-        run: The name of the run that asks.
-        keeps_reserve: Whether the call leaves the budget of the final summary untouched.
-
-    Raises:
-        LimitReached: A limit forbids it.
+    With `keeps_reserve` it leaves the budget of the final summary untouched. LimitReached: a limit
+    forbids it.
     """
     budget = shared_budget()
     if budget is None:

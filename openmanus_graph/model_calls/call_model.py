@@ -15,54 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
+from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.backends.models.prices import (
-    CallUsage,
-    estimate_request_tokens,
-    last_reported,
-    usage_of,
-)
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.leases import require_run_lease
 from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY, is_steering
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
-from openmanus_graph.model_calls.budget import (
-    Reservation,
-    check_limits,
-    exclude_from_external_calls,
-    near_limits,
-    reserved,
-)
+from openmanus_graph.model_calls import budget, normalized_reply, projection, run_models
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.normalized_reply import (
-    normalized_reply,
-    with_text_calls,
-    with_thoughts_apart,
-)
-from openmanus_graph.model_calls.projection import (
-    Pictures,
-    Projector,
-    add_media,
-    in_this_run,
-    load_pictures,
-    reminder_message,
-    with_cache_marks,
-    without_other_providers_blocks,
-)
 from openmanus_graph.model_calls.recorder import ProviderRequest, recorded
-from openmanus_graph.model_calls.run_models import OUT_OF_SERVICE_S, look_for_cut, run_models
 from openmanus_graph.model_calls.sending import Sender
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime import traces
+from openmanus_graph.runtime import limits, traces
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import (
-    LimitReached,
-    Progress,
-    most_used_limit,
-    time_left_s,
-    unless_interrupted,
-)
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 from openmanus_graph.state.manus import Usage, add_usage, no_usage
@@ -101,7 +67,7 @@ class ModelCall:
     reminder: str
     """Added at the end of this request only."""
     tools: Sequence[dict[str, Any]]
-    progress: Progress
+    progress: limits.Progress
     step: int
     traits: Mapping[str, Traits] = field(default_factory=dict[str, Traits])
     """Of the tools: compaction keeps what their results had verified."""
@@ -131,16 +97,14 @@ class ModelCall:
 async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIMessage, Usage]:
     """Ask the model and return its reply, fit to be stored and sent back, and its cost.
 
-    If a model is down, overloaded, out of quota or unknown, the next one is asked.
-
-    Raises:
-        LimitReached: The run's limits forbid the call, or its time ended during it.
-        ModelError: The call failed for good; holds a sentence for the person.
-        ConfigError: The model's settings are wrong.
-        LeaseLostError: Another worker has taken over the run's thread.
+    If a model is down, overloaded, out of quota or unknown, the next one is asked. LimitReached:
+    the run's limits forbid the call, or its time ended during it. ModelError: the call failed for
+    good; holds a sentence for the person. ConfigError: the model's settings are wrong.
+    LeaseLostError: another worker has taken over the run's thread.
     """
-    live, available = call.live_state, run_models(session)
-    pictured = in_this_run(_projector(session).pictured(call.history), call.history)
+    live, available = call.live_state, run_models.run_models(session)
+    shown = session.cached(projection.Projector, projection.Projector).pictured(call.history)
+    pictured = projection.in_this_run(shown, call.history)
     pictured = pictured or (live is not None and live.needs_pictures)
     models = await available.to_ask(call.role, pictured=pictured)
     started, before, spent = time.monotonic(), call.progress, no_usage()
@@ -148,17 +112,17 @@ async def call_model(call: ModelCall, session: Session, emit: Emit) -> tuple[AIM
         requests = _Requests(call, model, session, emit, has_alternative=following is not None)
         try:
             reply = await requests.answer(is_first=model is models[0])
-        except (LimitReached, ModelError) as ended:
+        except (limits.LimitReached, ModelError) as ended:
             spent = ended.spent = add_usage(spent, await requests.total_spent())
-            if following is None or isinstance(ended, LimitReached):
+            if following is None or isinstance(ended, limits.LimitReached):
                 raise
-            if ended.kind not in OUT_OF_SERVICE_S:
+            if ended.kind not in run_models.OUT_OF_SERVICE_S:
                 raise
             available.pass_over(model.key, ended, time.monotonic())
             notice(emit, f"{ended.sentence} {following.name} is asked instead.")
             elapsed_s = before.elapsed_s + time.monotonic() - started
             usage = add_usage(before.usage, spent)
-            call = replace(call, progress=Progress(before.steps, usage, elapsed_s))
+            call = replace(call, progress=limits.Progress(before.steps, usage, elapsed_s))
         else:
             return reply, add_usage(spent, await requests.total_spent())
     raise ValueError("there is no model to ask")
@@ -178,7 +142,7 @@ class _Requests:
     ) -> None:
         self._call, self._model = call, model
         self._session, self._emit = session, emit
-        self._next_call = Progress(int(call.counts_as_step), no_usage(), 0)
+        self._next_call = limits.Progress(int(call.counts_as_step), no_usage(), 0)
         self._sender = Sender(
             session.key,
             call.step,
@@ -193,12 +157,18 @@ class _Requests:
     async def answer(self, *, is_first: bool) -> AIMessage:
         """Return the reply, fit to be stored. Raises as `call_model`.
 
-        Args:
-            is_first: Whether no other model was asked before. It is not known yet whether the
-                conversation fits into the window of a fallback model.
+        If another model was asked first, the conversation may not fit into this one's window.
         """
         call, model, settings = self._call, self._model, self._session.settings
-        expected = expected_usage(call)
+        tokens = prices.estimate_request_tokens(
+            call.history, call.system, call.reminder, call.tools
+        )
+        last = prices.last_reported(call.history)  # this call's usage will be similar
+        expected = prices.CallUsage(
+            input_tokens=tokens,
+            cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
+            output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
+        )
         if hint := model.small_window:
             _notice_once(self._session, self._emit, hint)
         if not is_first and expected.input_tokens > model.window:
@@ -207,26 +177,33 @@ class _Requests:
         self._sender.expected_tokens = expected.input_tokens + expected.output_tokens
         cost, _ = _priced(expected, model, settings)
         self._next_call = replace(self._next_call, usage=cost)
-        if call.says_what_is_left:
-            self._call = call = _with_what_is_left(call, self._next_call, settings)
+        if call.says_what_is_left and (
+            near := budget.near_limits(call.progress, settings, self._next_call)
+        ):
+            left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
+            self._call = call = replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
         if call.middleware is None:
             async with self._reserve(self._spent) as reservation:
                 return await self._reply(partial(self._send, reservation=reservation))
-        check_limits(call.progress, settings, self._next_call, keeps_reserve=call.keeps_reserve)
+        budget.check_limits(
+            call.progress, settings, self._next_call, keeps_reserve=call.keeps_reserve
+        )
         wrap = call.middleware.wrap_model_call
         return await self._reply(partial(wrap, handler=self._send_within_limits))
 
-    def _reserve(self, spent: Usage) -> AbstractAsyncContextManager[Reservation | None]:
+    def _reserve(self, spent: Usage) -> AbstractAsyncContextManager[budget.Reservation | None]:
         """Reserve the possible cost of the next request, after what this call has spent."""
         call, settings, next_call = self._call, self._session.settings, self._next_call
         progress = replace(call.progress, usage=add_usage(call.progress.usage, spent))
         if self._sender.attempts:  # a step is counted once, however many requests it sends
             next_call = replace(next_call, steps=0)
-        return reserved(
+        return budget.reserved(
             self._session.key, progress, settings, next_call, keeps_reserve=call.keeps_reserve
         )
 
-    async def _send(self, request: ProviderRequest, reservation: Reservation | None) -> AIMessage:
+    async def _send(
+        self, request: ProviderRequest, reservation: budget.Reservation | None
+    ) -> AIMessage:
         """Send a request, with retries, and count its cost."""
         session, call, model = self._session, self._call, request.model
         await require_run_lease(session)
@@ -241,7 +218,7 @@ class _Requests:
             )
             # An estimate reads the whole request.
             reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
-            count = partial(usage_of, raw, request.messages, request.tools)
+            count = partial(prices.usage_of, raw, request.messages, request.tools)
             used = count() if reported else await asyncio.to_thread(count)
             usage, unknown = _priced(used, model, session.settings)
             traces.record_reply(span, raw, usage)
@@ -249,7 +226,7 @@ class _Requests:
         if reservation is not None:
             reservation.spent = usage
         if reported:
-            await look_for_cut(session, self._emit, request, usage)
+            await run_models.look_for_cut(session, self._emit, request, usage)
         for text in unknown:
             _notice_once(session, self._emit, text)
         return raw
@@ -270,24 +247,26 @@ class _Requests:
         request = await _request(call, self._model, self._session, emit)
         emit({"type": "think_start", "step": call.step})
         started = time.monotonic()
-        left_s = time_left_s(call.progress, settings, keeps_reserve=call.keeps_reserve)
+        left_s = limits.time_left_s(call.progress, settings, keeps_reserve=call.keeps_reserve)
         clock = asyncio.timeout(left_s)
         try:
             async with clock:
                 sending = send(request)
-                raw = await (unless_interrupted(sending) if call.ends_on_interrupt else sending)
+                raw = await (
+                    limits.unless_interrupted(sending) if call.ends_on_interrupt else sending
+                )
         except TimeoutError:
             if clock.expired():
-                limit = most_used_limit("timeout", call.progress, settings)
-                raise LimitReached(limit) from None
+                limit = limits.most_used_limit("timeout", call.progress, settings)
+                raise limits.LimitReached(limit) from None
             raise
-        raw = with_thoughts_apart(raw)
+        raw = normalized_reply.with_thoughts_apart(raw)
         wanted = settings.response_format
         if wanted is None or read_reply([raw], wanted).kind != "answer":
-            raw = with_text_calls(raw, call.tools, call.history)
+            raw = normalized_reply.with_text_calls(raw, call.tools, call.history)
             odd = {FENCE_KEY, UNREAD_CALL_KEY} & raw.additional_kwargs.keys()
             self._model.note_reply(odd=bool(odd))
-        reply = normalized_reply(raw, call.history)
+        reply = normalized_reply.normalized_reply(raw, call.history)
         if reasoning := reply.additional_kwargs.get("reasoning_content"):
             notice(emit, f"Reasoning: {reasoning}", "info")
         is_main = self._model.settings is settings.main
@@ -308,26 +287,6 @@ class _Requests:
         return reply
 
 
-def expected_usage(call: ModelCall) -> CallUsage:
-    """Estimate the usage of a call, by the last one of the conversation."""
-    tokens = estimate_request_tokens(call.history, call.system, call.reminder, call.tools)
-    last = last_reported(call.history)
-    return CallUsage(
-        input_tokens=tokens,
-        cached_tokens=min(tokens, last.input_tokens) if last and last.cached_tokens else 0,
-        output_tokens=last.output_tokens if last else EXPECTED_OUTPUT_TOKENS,
-    )
-
-
-def _with_what_is_left(call: ModelCall, next_call: Progress, settings: Settings) -> ModelCall:
-    """Return the call with a sentence on what is left of the limits that are near."""
-    near = near_limits(call.progress, settings, next_call)
-    if not near:
-        return call
-    left = render("limit_near", left="; ".join(limit.left_words() for limit in near))
-    return replace(call, reminder=f"{call.reminder}\n\n{left}".strip())
-
-
 def _new_steering(call: ModelCall) -> list[list[str]]:
     """Return ids and texts of the steering messages that are read for a call: those at its end.
 
@@ -343,27 +302,34 @@ def _new_steering(call: ModelCall) -> list[list[str]]:
 async def _request(
     call: ModelCall, model: ResolvedModel, session: Session, emit: Emit
 ) -> ProviderRequest:
-    projector, settings = _projector(session), session.settings
+    projector = session.cached(projection.Projector, projection.Projector)
+    settings = session.settings
     shown = projector.pictured(call.history)
-    pictures: Pictures | None = None
+    pictures: projection.Pictures | None = None
     if shown and model.sees_images:
-        pictures = await load_pictures(shown, session)
-    elif in_this_run(shown, call.history):
+        pictures = await projection.load_pictures(shown, session)
+    elif projection.in_this_run(shown, call.history):
         text = (
             f"{model.name} is not known to see pictures, so they are left out. Set "
             "vision_model to one that sees, or [llm] sees_images = true if this one does."
         )
         _notice_once(session, emit, text)
-    reminder = await _reminder(call, sees=model.sees_images)
+    if (live := call.live_state) is None:
+        reminder = projection.reminder_message(call.reminder)
+    else:
+        text, picture = await live.read(model.sees_images)
+        reminder = projection.reminder_message(call.reminder, live.heading, text, picture)
     messages = projector.project(
         call.history, system=call.system, reminder=reminder, pictures=pictures
     )
     if given := projector.with_media(call.history):
-        messages = await add_media(messages, given, session, taken=model.media, provider=model.wire)
+        messages = await projection.add_media(
+            messages, given, session, taken=model.media, provider=model.wire
+        )
     if model.provider and settings.has_several_models:
-        messages = without_other_providers_blocks(messages, model.wire)
+        messages = projection.without_other_providers_blocks(messages, model.wire)
     stable = None if reminder is None else len(messages) - 1
-    marked = with_cache_marks(messages, model.provider, model.name, stable)
+    marked = projection.with_cache_marks(messages, model.provider, model.name, stable)
     options: dict[str, Any] = {}
     if call.resamples and "temperature" not in model.parameters:
         options["temperature"] = RESAMPLED
@@ -375,14 +341,9 @@ async def _request(
     return ProviderRequest(marked, call.tools, model, options, call.history, call.only_answer)
 
 
-async def _reminder(call: ModelCall, *, sees: bool) -> HumanMessage | None:
-    if call.live_state is None:
-        return reminder_message(call.reminder)
-    text, picture = await call.live_state.read(sees)
-    return reminder_message(call.reminder, call.live_state.heading, text, picture)
-
-
-def _priced(used: CallUsage, model: ResolvedModel, settings: Settings) -> tuple[Usage, list[str]]:
+def _priced(
+    used: prices.CallUsage, model: ResolvedModel, settings: Settings
+) -> tuple[Usage, list[str]]:
     """Return what a call costs, and sentences on what is not known about that."""
     cost = model.cost_usd(used, settings.prices)
     unknown: list[str] = []
@@ -400,10 +361,6 @@ def _notice_once(session: Session, emit: Emit, text: str) -> None:
     session.cached(text, lambda: notice(emit, text, "info"))
 
 
-def _projector(session: Session) -> Projector:
-    return session.cached(Projector, Projector)
-
-
 def only_notices(emit: Emit) -> Emit:
     """Return an emitter for notices alone: other events would be taken for the agent's."""
 
@@ -417,7 +374,7 @@ def only_notices(emit: Emit) -> Emit:
 class ToolModel:
     """Answers the questions of one tool call, within the run's limits, and counts their cost."""
 
-    def __init__(self, session: Session, progress: Progress, emit: Emit) -> None:
+    def __init__(self, session: Session, progress: limits.Progress, emit: Emit) -> None:
         self._session, self._emit = session, only_notices(emit)
         # Steps are the agent's own model calls, not a tool's questions.
         self._progress = replace(progress, steps=0)
@@ -427,8 +384,7 @@ class ToolModel:
     async def ask(self, system: str, question: str) -> str:
         """Ask the model for extraction and return its text.
 
-        Raises:
-            ToolError: The run's limits forbid it, or the model failed for good.
+        ToolError: the run's limits forbid it, or the model failed for good.
         """
         reply = await self.converse(system, [HumanMessage(question)], "extract")
         return reply.text.strip()
@@ -449,9 +405,9 @@ class ToolModel:
             ends_on_interrupt=False,
         )
         try:
-            with exclude_from_external_calls():
+            with budget.exclude_from_external_calls():
                 reply, usage = await call_model(call, self._session, self._emit)
-        except LimitReached as limit:
+        except limits.LimitReached as limit:
             raise ToolError(
                 f"The model was not asked: the run's limit ({limit.reason}) is reached."
             ) from limit

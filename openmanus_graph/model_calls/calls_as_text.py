@@ -19,10 +19,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from openmanus_graph.conversation.announcements import named_files, names_things
-from openmanus_graph.conversation.fenced_calls import meant_call
+from openmanus_graph.conversation import announcements, fenced_calls, replies
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
-from openmanus_graph.conversation.replies import task_of
 from openmanus_graph.prompts import render
 
 ANSWER, GIVE_UP, TERMINATE, SEARCH = "answer", "give_up", "terminate", "search_tools"
@@ -111,12 +109,8 @@ def steps_request(
 ) -> tuple[list[BaseMessage], dict[str, Any]]:
     """Return messages in which calls are steps, and the JSON schema of the next one.
 
-    The schema leaves out an answer before anything was done, and an action that was repeated.
-
-    Args:
-        messages: In the common form.
-        history: The conversation as it is stored.
-        only_answer: Whether the next step has to end the work.
+    The schema leaves out an answer before anything was done, and an action that was repeated. With
+    `only_answer` the next step has to end the work.
     """
     actions = _actions(tools)
     described = render(
@@ -126,8 +120,8 @@ def steps_request(
     given = list(messages)
     system = given.pop(0).text if given and isinstance(given[0], SystemMessage) else ""
     steps: list[BaseMessage] = [SystemMessage(f"{system}\n\n{described}".strip())]
-    task = task_of(history)
-    elsewhere = _ELSEWHERE if named_files(task) else f"{_ELSEWHERE}|{_NEEDS_OTHERS}"
+    task = replies.task_of(history)
+    elsewhere = _ELSEWHERE if announcements.named_files(task) else f"{_ELSEWHERE}|{_NEEDS_OTHERS}"
     if SEARCH in actions and re.search(elsewhere, task):
         # Not above: that part is the same for all tasks, so that servers have it cached.
         steps.append(HumanMessage(f"One more action:\n{_line(actions[SEARCH])}"))
@@ -165,7 +159,7 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
         given = "\n".join(map(str, cast("list[Any]", given))) if isinstance(given, list) else given
         args = cast("dict[str, Any]", given) if isinstance(given, dict) else {key or "input": given}
         name = actions[name]["name"]
-        meant = meant_call(str(args.get("code", ""))) if name == _CODE else None
+        meant = fenced_calls.meant_call(str(args.get("code", ""))) if name == _CODE else None
         if meant is not None and (meant[0] == name or meant[0] in actions):
             args = {**args, **meant[1]} if meant[0] == name else dict[str, Any](meant[1])
             name = meant[0]
@@ -199,11 +193,11 @@ def _barred(history: Sequence[AnyMessage]) -> set[str]:
 
 def _may_end(history: Sequence[AnyMessage]) -> bool:
     """Return False after a refused answer, and before the first result of a task about files."""
-    task, run = task_of(history), run_messages(history)
+    task, run = replies.task_of(history), run_messages(history)
     if run and isinstance(run[-1], AIMessage) and not run[-1].tool_calls:
         return False
     has_result = any(isinstance(one, ToolMessage) for one in run)
-    return has_result or not (names_things(task) or re.search(r"\d", task))
+    return has_result or not (announcements.names_things(task) or re.search(r"\d", task))
 
 
 def _only_text(function: Mapping[str, Any]) -> str | None:

@@ -19,34 +19,12 @@ from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
-from openmanus_graph.conversation.evidence import is_echo
-from openmanus_graph.conversation.history import (
-    COMPACT_KEY,
-    SUMMARY_KEY,
-    UNREAD_CALL_KEY,
-    cut_by,
-    environment_of,
-    is_steering,
-    last_text,
-    last_user_message,
-    task_text_of,
-)
-from openmanus_graph.conversation.replies import read_reply, task_of
-from openmanus_graph.conversation.text_calls import read_text_calls
+from openmanus_graph.conversation import evidence, history, replies, text_calls
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
 from openmanus_graph.model_calls.run_models import run_models
-from openmanus_graph.model_calls.summaries import (
-    DividedConversation,
-    cut_middle,
-    cut_summary,
-    digest,
-    divide,
-    pieces_of,
-    size_of,
-    transcript,
-    transcript_pieces,
-)
+from openmanus_graph.nodes.think_request import environment
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
@@ -101,8 +79,7 @@ class ModelCallResult:
 async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
     """Call the model; a conversation that is too long is compacted, before or after a refusal.
 
-    Raises:
-        ConfigError: The model's settings are wrong.
+    ConfigError: the model's settings are wrong.
     """
     started, before, spent = time.monotonic(), call.progress, no_usage()
     models = run_models(session)
@@ -112,7 +89,7 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         # Another model's, once the first one is out of service.
         window = int(min(await models.window(call.role), models.shortest_refused))
         # A task alone cannot be shortened; a gateway's next server may accept more.
-        if len(call.history) > 1 if refusals else is_full(call, window) or _is_requested(call):
+        if len(call.history) > 1 if refusals else is_full(call, window):
             writer = SummaryWriter(call, session, emit)
             least_chars = LEAST_SUMMARY_CHARS if refusals else 0
             try:
@@ -124,7 +101,12 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
             spent = add_usage(spent, writer.spent)
             progress = _later(before, spent, started)
             call = replace(call, history=compacted, progress=progress)
-        result = await _call_once(call, session, emit)
+        try:
+            result = ModelCallResult(*await call_model(call, session, emit))
+        except (LimitReached, ModelError) as ended:
+            result = ModelCallResult(None, ended.spent, ended=ended)
+        except RunStopping:
+            result = ModelCallResult(None, no_usage())
         spent = add_usage(spent, result.usage)
         shortest = len(call.history) < 2
         too_long = isinstance(result.ended, ModelError) and result.ended.kind == "context_length"
@@ -133,15 +115,6 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         refusals += 1
         if not shortest:
             models.note_refusal(_refused_tokens(call))
-
-
-async def _call_once(call: ModelCall, session: Session, emit: Emit) -> ModelCallResult:
-    try:
-        return ModelCallResult(*await call_model(call, session, emit))
-    except (LimitReached, ModelError) as ended:
-        return ModelCallResult(None, ended.spent, ended=ended)
-    except RunStopping:
-        return ModelCallResult(None, no_usage())
 
 
 def _later(before: Progress, spent: Usage, started: float) -> Progress:
@@ -155,12 +128,8 @@ async def close_run(
     """Return the result of a run's last agent step, with the run's answer.
 
     It is the text of the final summary, for which the model is asked once more. Without one it is
-    what the model said last, and which limit ended the run.
-
-    Args:
-        call: The agent step's.
-        result: Of that call; holds the limit, if one forbade it.
-        started: When the agent step began, on the monotonic clock.
+    what the model said last, and which limit ended the run. The agent step `started` then, on the
+    monotonic clock.
     """
     if not isinstance(result.ended, LimitReached):
         return result
@@ -175,15 +144,15 @@ async def close_run(
         if raw is not None:
             reply, structured = _read_final(raw, call, session)
     if reply is None:
-        answer = "\n\n".join(filter(None, (last_text(call.history), limit.text())))
+        answer = "\n\n".join(filter(None, (history.last_text(call.history), limit.text())))
         return replace(result, answer=answer)
     return replace(result, reply=reply, answer=reply.text, structured=structured)
 
 
 def is_closed(messages: Sequence[AnyMessage]) -> bool:
     """Return True if a conversation ends with a final summary, of the part before a limit."""
-    newest = next((one for one in reversed(messages) if not is_steering(one)), None)
-    return newest is not None and SUMMARY_KEY in newest.additional_kwargs
+    newest = next((one for one in reversed(messages) if not history.is_steering(one)), None)
+    return newest is not None and history.SUMMARY_KEY in newest.additional_kwargs
 
 
 async def _final_reply(
@@ -217,41 +186,38 @@ def _read_final(raw: AIMessage, call: ModelCall, session: Session) -> tuple[AIMe
     """Return a final summary as a reply without calls, and the object in it that is requested."""
     text, metadata = raw.text.strip(), raw.response_metadata
     said = AIMessage(text, response_metadata=metadata)
-    structured = read_reply([said], session.settings.response_format).structured
-    if structured is None and (found := read_text_calls(text, call.tools)):
+    structured = replies.read_reply([said], session.settings.response_format).structured
+    if structured is None and (found := text_calls.read_text_calls(text, call.tools)):
         text = found[0]
-    unread = structured is None and UNREAD_CALL_KEY in raw.additional_kwargs
-    if not text or unread or is_echo(text, task_of(call.history), delivered=True):
+    unread = structured is None and history.UNREAD_CALL_KEY in raw.additional_kwargs
+    if not text or unread or evidence.is_echo(text, replies.task_of(call.history), delivered=True):
         return None, None
-    if cause := cut_by(raw):
+    if cause := history.cut_by(raw):
         text += CUT_MARK.format(cause=cause)
     reply = AIMessage(
         text,
         id=raw.id,
-        additional_kwargs={SUMMARY_KEY: True},
+        additional_kwargs={history.SUMMARY_KEY: True},
         usage_metadata=raw.usage_metadata,
         response_metadata=metadata,
     )
     return reply, structured
 
 
-def _is_requested(call: ModelCall) -> bool:
-    """Return True if the user message to answer asks for compaction, and there is a reply."""
-    has_reply = any(isinstance(message, AIMessage) for message in call.history)
-    return has_reply and COMPACT_KEY in call.history[-1].additional_kwargs
-
-
 def is_full(call: ModelCall, window: int) -> bool:
     """Return True if the request comes near the window's end, and compaction would help.
 
     It would not if something else fills the window, such as a long task or many tools. Then the
-    model's server decides.
+    model's server decides. True also if the user asks for compaction, and there is a reply.
     """
+    has_reply = any(isinstance(message, AIMessage) for message in call.history)
+    if has_reply and history.COMPACT_KEY in call.history[-1].additional_kwargs:
+        return True
     limit = FULL_AT * window
-    task = last_user_message(call.history)
+    task = history.last_user_message(call.history)
     if task is None or _request_tokens(call) <= limit:
         return False
-    words = count_tokens_approximately([HumanMessage(task_text_of(task))])
+    words = count_tokens_approximately([HumanMessage(history.task_text_of(task))])
     others = count_tokens_approximately([one for one in call.history if one is not task])
     return words < limit / 2 and others > limit / 4
 
@@ -291,19 +257,18 @@ async def compact(
 ) -> list[AnyMessage]:
     """Return a short conversation to continue with.
 
-    Raises:
-        LimitReached: The run's limits forbid a call that writes the summary.
+    LimitReached: the run's limits forbid a call that writes the summary.
     """
-    limit, task = FULL_AT * window, last_user_message(call.history)
-    reported = "\n".join((call.system, *environment_of(call.history)["facts"].values()))
+    limit, task = FULL_AT * window, history.last_user_message(call.history)
+    reported = "\n".join((call.system, *environment.environment_of(call.history)["facts"].values()))
     fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How many characters a token has in this conversation: Chinese takes more tokens.
-    said = sum(map(size_of, call.history)) / max(1, _request_tokens(call) - fixed)
+    said = sum(map(summaries.size_of, call.history)) / max(1, _request_tokens(call) - fixed)
     chars_per_token = min(float(CHARS_PER_TOKEN), max(1.0, said))
-    task_chars = len(task_text_of(task)) if task else 0
+    task_chars = len(history.task_text_of(task)) if task else 0
     free_chars = int(max((limit - fixed) * chars_per_token - task_chars, limit / 4))
     shares = (PAST_SHARE, KEPT_SHARE, NEWEST_SHARE)
-    parts = divide(call.history, *(int(share * free_chars) for share in shares))
+    parts = summaries.divide(call.history, *(int(share * free_chars) for share in shares))
     summary_chars = max(least_chars, int(SUMMARY_SHARE * free_chars))
     limits = SummaryLimits(
         window=window,
@@ -320,22 +285,8 @@ async def compact(
     return parts.with_summary(summary, labels.kept())
 
 
-@dataclass
-class _Draft:
-    """An unfinished summary."""
-
-    summary: str
-    left: list[str]
-    """Texts that are not in it yet."""
-
-
 class SummaryWriter:
-    """Writes the summary of one compaction, and counts its cost.
-
-    Args:
-        call: The agent's, whose conversation is too long.
-        emit: Receives the notices of the requests, and no other events.
-    """
+    """Writes the summary of one compaction of the agent's call, and counts its cost."""
 
     def __init__(self, call: ModelCall, session: Session, emit: Emit) -> None:
         self._session, self._emit, self._started = session, emit, time.monotonic()
@@ -353,44 +304,48 @@ class SummaryWriter:
         self.spent = no_usage()
         self.refused: int | None = None
         """Tokens of the shortest request that was refused for its length."""
+        self._summary = ""
+        self._left: list[str] = []
+        """Texts that are not in the summary yet."""
 
-    async def write(self, parts: DividedConversation, limits: SummaryLimits) -> str:
+    async def write(self, parts: summaries.DividedConversation, limits: SummaryLimits) -> str:
         """Return a summary of the old messages.
 
-        Raises:
-            LimitReached: The run's limits forbid a request for it.
+        LimitReached: the run's limits forbid a request for it.
         """
-        draft = _Draft(parts.summary, transcript(parts.old))
+        self._summary, self._left = parts.summary, summaries.transcript(parts.old)
         limits = limits.within(await run_models(self._session).window("compaction"))
         try:
-            await self._ask_at_the_end(parts, limits, draft)
-            if draft.left:
-                await self._ask_with_text(parts.task_text, limits, draft)
+            await self._ask_at_the_end(parts, limits)
+            if self._left:
+                await self._ask_with_text(parts.task_text, limits)
         except ModelError as error:
             text = f"The summary could not be written by the model: {error.sentence}"
             notice(self._emit, text)
-        if not draft.left:
-            return cut_summary(draft.summary, limits.max_chars)
-        return await asyncio.to_thread(digest, draft.summary, draft.left, limits.max_chars)
+        if not self._left:
+            return summaries.cut_summary(self._summary, limits.max_chars)
+        return await asyncio.to_thread(
+            summaries.digest, self._summary, self._left, limits.max_chars
+        )
 
     async def _ask_at_the_end(
-        self, parts: DividedConversation, limits: SummaryLimits, draft: _Draft
+        self, parts: summaries.DividedConversation, limits: SummaryLimits
     ) -> None:
         """Ask at the end of the conversation, or of the longest beginning of it that fits."""
-        history = self._call.history
+        conversation = self._call.history
         ends = [
             end
-            for end in range(parts.began + 2, len(history) + 1)
-            if end == len(history) or history[end].type != "tool"
+            for end in range(parts.began + 2, len(conversation) + 1)
+            if end == len(conversation) or conversation[end].type != "tool"
         ]
         request = limits.request()
         fits = limits.window - limits.tokens - count_tokens_approximately([HumanMessage(request)])
 
         def tokens_until(end: int) -> int:
-            return _request_tokens(replace(self._call, history=history[:end], reminder=""))
+            return _request_tokens(replace(self._call, history=conversation[:end], reminder=""))
 
         while found := bisect_right(ends, fits, key=tokens_until):
-            beginning = history[: ends[found - 1]]
+            beginning = conversation[: ends[found - 1]]
             asked = replace(self._call, history=beginning, reminder=request)
             try:
                 written = await self._whole_text(asked, limits)
@@ -400,36 +355,36 @@ class SummaryWriter:
                 continue
             if written:  # else it called tools all the same, and is asked without any
                 seen = {id(message) for message in beginning}
-                draft.summary = written
-                draft.left = transcript([one for one in parts.old if id(one) not in seen])
+                self._summary = written
+                self._left = summaries.transcript([one for one in parts.old if id(one) not in seen])
             return
 
-    async def _ask_with_text(self, task: str, limits: SummaryLimits, draft: _Draft) -> None:
+    async def _ask_with_text(self, task: str, limits: SummaryLimits) -> None:
         """Ask with the rest as text, in pieces, each with the summary so far."""
         limits = limits.within(self.refused or limits.window)
         shown = int(PIECE_SHARE * limits.window * limits.chars_per_token)
         piece_chars = max(LEAST_PIECE_CHARS, shown - len(task) - limits.max_chars)
-        draft.left = transcript_pieces(draft.left, piece_chars)
+        self._left = summaries.transcript_pieces(self._left, piece_chars)
         request = limits.request()
         system = f"{render('compaction_system')}\n\n{render('text_from_outside')}"
         call = replace(self._call, system=system, reminder="", tools=())
-        while draft.left:
+        while self._left:
             # A piece may begin in the middle of text from outside, whose tag is in another one.
-            said = "\n".join(filter(None, (draft.summary, mark_untrusted(draft.left[0]))))
+            said = "\n".join(filter(None, (self._summary, mark_untrusted(self._left[0]))))
             text = render("compaction_transcript", task=task, transcript=said, request=request)
             asked = replace(call, history=[HumanMessage(text)])
             try:
                 written = await self._whole_text(asked, limits)
             except ModelError as error:
                 self._note_refusal(error, asked)
-                if len(draft.left[0]) <= LEAST_PIECE_CHARS:
+                if len(self._left[0]) <= LEAST_PIECE_CHARS:
                     raise
-                draft.left = pieces_of(draft.left, len(draft.left[0]) // 2)
+                self._left = summaries.pieces_of(self._left, len(self._left[0]) // 2)
                 continue
             if not written:
                 return
-            draft.summary = cut_middle(written, limits.max_chars)
-            del draft.left[0]
+            self._summary = summaries.cut_middle(written, limits.max_chars)
+            del self._left[0]
 
     def _note_refusal(self, error: ModelError, asked: ModelCall) -> None:
         """Note that a request was too long; any other error is raised."""
@@ -443,17 +398,17 @@ class SummaryWriter:
         reply = await self._reply(call)
         text = str(reply.text)
         for _ in range(MAX_CONTINUATIONS):
-            if not cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
+            if not history.cut_by(reply) or not reply.text.strip() or len(text) > limits.max_chars:
                 return text.strip()
             asked = [HumanMessage(call.reminder)] if call.reminder else []
-            history = [*call.history, *asked, AIMessage(reply.text)]
-            call = replace(call, history=history, reminder=render("compaction_continue"))
+            conversation = [*call.history, *asked, AIMessage(reply.text)]
+            call = replace(call, history=conversation, reminder=render("compaction_continue"))
             try:
                 reply = await self._reply(call)
             except ModelError:
                 break
             text += reply.text
-        if cause := cut_by(reply):
+        if cause := history.cut_by(reply):
             notice(self._emit, f"The summary was cut off by {cause}.")
         return text.strip()
 

@@ -13,14 +13,7 @@ from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from openmanus_graph.backends.models.dialects import (
-    SKIPPED_SIGNATURE,
-    Dialect,
-    Lesson,
-    SentRequest,
-    lessons,
-)
-from openmanus_graph.backends.models.failures import ModelError, refusal_text
+from openmanus_graph.backends.models import dialects, failures
 from openmanus_graph.conversation.caches import ConversationCache
 from openmanus_graph.model_calls.calls_as_text import (
     joined_content,
@@ -41,17 +34,13 @@ class Fitter:
     """Fits the requests of one conversation; each message is changed once."""
 
     def __init__(self) -> None:
-        self._dialect: Dialect | None = None
+        self._dialect: dialects.Dialect | None = None
         self._messages: ConversationCache[BaseMessage] = ConversationCache()
 
     def fitted(
-        self, request: ProviderRequest, dialect: Dialect, *, as_text: bool
+        self, request: ProviderRequest, dialect: dialects.Dialect, *, as_text: bool
     ) -> ProviderRequest:
-        """Return a request in a server's dialect.
-
-        Args:
-            as_text: Whether the model writes its calls as text.
-        """
+        """Return a request in a server's dialect, in which calls may be text."""
         messages, tools, options = request.messages, request.tools, request.options
         if dialect.ids != "any" or dialect.signatures:
             if dialect != self._dialect:
@@ -71,7 +60,7 @@ class Fitter:
         return replace(request, messages=list(messages), tools=tools, options=options)
 
 
-def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
+def _fitted_message(message: BaseMessage, dialect: dialects.Dialect) -> BaseMessage:
     if isinstance(message, ToolMessage):
         new = _fitted_id(message.tool_call_id, dialect)
         same = new == message.tool_call_id
@@ -81,7 +70,7 @@ def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
     ids = {call["id"] or "": _fitted_id(call["id"] or "", dialect) for call in message.tool_calls}
     extras = dict(message.additional_kwargs.get("tool_call_extras", {}))
     if dialect.signatures and "extra_content" not in extras.get(next(iter(ids)), {}):
-        google = {"google": {"thought_signature": SKIPPED_SIGNATURE}}
+        google = {"google": {"thought_signature": dialects.SKIPPED_SIGNATURE}}
         extras[next(iter(ids))] = {"extra_content": google}
     extras = {ids.get(old, old): extra for old, extra in extras.items()}
     known = message.additional_kwargs
@@ -101,7 +90,7 @@ def _fitted_message(message: BaseMessage, dialect: Dialect) -> BaseMessage:
     return message.model_copy(update=update)
 
 
-def _fitted_id(call_id: str, dialect: Dialect) -> str:
+def _fitted_id(call_id: str, dialect: dialects.Dialect) -> str:
     legal = {"nine": NINE_ID, "legal": LEGAL_ID}.get(dialect.ids)
     if legal is None or legal.fullmatch(call_id):
         return call_id
@@ -187,16 +176,14 @@ def _with_plain_schema(tool: dict[str, Any]) -> dict[str, Any]:
 class Learning:
     """What was tried so far so that a server accepts one request.
 
-    Args:
-        request: In the common form.
-        parameters: Names of those that the client sends.
+    `parameters` are the names of those that the client sends.
     """
 
     def __init__(self, request: ProviderRequest, parameters: Collection[str]) -> None:
         self._model = request.model
         self._parameters = parameters
         self.now = self.lasting = request.model.dialect.now
-        self._before: tuple[Dialect, Dialect] | None = None
+        self._before: tuple[dialects.Dialect, dialects.Dialect] | None = None
         self._refusal = ""
         self._tried = set[str]()
         self._forgot = False
@@ -206,19 +193,14 @@ class Learning:
         self.now, self.lasting = self.now.changed(changes), self.lasting.changed(changes)
 
     def learn(
-        self, error: ModelError, sent: ProviderRequest, notice: Callable[[str], None]
+        self, error: failures.ModelError, sent: ProviderRequest, notice: Callable[[str], None]
     ) -> None:
         """Change the dialect so that the server may accept the request.
 
-        Args:
-            error: How the request failed.
-            sent: The request, before it was made to fit.
-            notice: Tells the person what is changed.
-
-        Raises:
-            ModelError: The same, if nothing more can be done.
+        The request was `sent` before it was made to fit. ModelError: the same, if nothing more can
+        be done.
         """
-        text = refusal_text(error)
+        text = failures.refusal_text(error)
         if text is None or len(self._tried) >= 2 * MAX_LESSONS:
             raise error
         if text == self._refusal and self._before is not None:
@@ -237,9 +219,9 @@ class Learning:
         self._forgot, self.now, self.lasting = True, known, known
         notice(f"{error.sentence} It is asked again without what was learnt about it before.")
 
-    def _next(self, text: str, sent: ProviderRequest) -> Lesson | None:
+    def _next(self, text: str, sent: ProviderRequest) -> dialects.Lesson | None:
         """Return the first change that is new, and that the settings allow."""
-        for lesson in lessons(text, self._possible_reasons(sent)):
+        for lesson in dialects.lessons(text, self._possible_reasons(sent)):
             if "tools" in lesson.changes and self._model.settings.tool_calling != "auto":
                 continue
             old = {name: getattr(self.now, name) for name in lesson.changes}
@@ -252,7 +234,7 @@ class Learning:
                 return lesson
         return None
 
-    def _possible_reasons(self, request: ProviderRequest) -> SentRequest:
+    def _possible_reasons(self, request: ProviderRequest) -> dialects.SentRequest:
         messages = request.messages
         replies = [one for one in messages if isinstance(one, AIMessage)]
         holds = {"parameters", "system_role", "roles"}
@@ -263,4 +245,6 @@ class Learning:
         holds |= {"system"} if any(isinstance(one, SystemMessage) for one in messages) else set()
         holds |= {"pictures"} if any(map(_picture_count, messages)) else set()
         names = filter(None, map(self.now.name_of, self._parameters))
-        return SentRequest([one.text for one in messages], {*names, *request.options}, holds)
+        return dialects.SentRequest(
+            [one.text for one in messages], {*names, *request.options}, holds
+        )

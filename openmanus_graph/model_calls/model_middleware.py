@@ -17,11 +17,7 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls.budget import (
-    ExternalModelCalls,
-    counting_external_calls,
-    exclude_from_external_calls,
-)
+from openmanus_graph.model_calls import budget
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.limits import LimitReached, RunStopping
 from openmanus_graph.runtime.middleware import Handler, command_update, wrapped
@@ -50,7 +46,7 @@ class ModelCallHooks:
         self._middleware, self._tools = middleware, tools
         self._state, self._runtime = state, runtime
         self._session = session
-        self._calls = ExternalModelCalls()
+        self._calls = budget.ExternalModelCalls()
         self.updates: list[dict[str, Any]] = []
 
     async def wrap_model_call(
@@ -63,7 +59,7 @@ class ModelCallHooks:
         async def innermost(changed: ModelRequest[Any]) -> ModelResponse[Any]:
             self.updates.clear()  # of an attempt that a hook repeats
             try:
-                with exclude_from_external_calls():
+                with budget.exclude_from_external_calls():
                     return ModelResponse([await handler(self._read(changed, request))])
             except (LimitReached, RunStopping, ConfigError) as ends:
                 passing.append(ends)
@@ -72,7 +68,7 @@ class ModelCallHooks:
         layer: Handler = innermost
         for one in reversed(self._middleware):
             layer = partial(self._through, wrapped([one], "wrap_model_call", layer))
-        with counting_external_calls() as self._calls:
+        with budget.counting_external_calls() as self._calls:
             try:
                 response: ModelResponse[Any] = await layer(self._langchain_request(request))
             except Exception:

@@ -17,31 +17,9 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from openmanus_graph.backends.models.chunks import ODD, odd_call
+from openmanus_graph.conversation import evidence, history, loose_json, text_calls, thoughts
 from openmanus_graph.conversation.call_forms import TextCall
-from openmanus_graph.conversation.evidence import without_echoed_marks
 from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call, reports_result
-from openmanus_graph.conversation.history import (
-    FENCE_KEY,
-    FINISH_KEYS,
-    NOTES_KEY,
-    STEP_KEY,
-    UNREAD_CALL_KEY,
-    RequestedCall,
-    calls_in_order,
-    canonical_args,
-    conversation_index,
-    cut_by,
-    last_user_message,
-    newest_first,
-    with_invalid_call_positions,
-    with_text,
-)
-from openmanus_graph.conversation.loose_json import first_surrogate, made_plain
-from openmanus_graph.conversation.text_calls import (
-    holds_unread_call,
-    read_text_calls,
-    split_thoughts,
-)
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.safety.unquoted_text import unquoted_text
 
@@ -49,7 +27,7 @@ MAX_ID_CHARS = 256
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BY_CALL_ID = {"tool_call_extras", "__gemini_function_call_thought_signatures__"}
 """Data of single calls, by their ids: of our own client, and of LangChain's for Google."""
-KEPT_METADATA = (*FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
+KEPT_METADATA = (*history.FINISH_KEYS, "incomplete_details", "model_name", "model_provider")
 
 CUT = (
     "The reply was cut off by {cause} in the middle of the call, so the call was not run. "
@@ -70,19 +48,21 @@ def with_thoughts_apart(reply: AIMessage) -> AIMessage:
 
     Marks of untrusted text that the model repeats are removed, too.
     """
-    thought, said = split_thoughts(reply.text)
-    said = without_echoed_marks(said)
+    thought, said = thoughts.split_thoughts(reply.text)
+    said = evidence.without_echoed_marks(said)
     if said == reply.text:
         return reply
     known = str(reply.additional_kwargs.get("reasoning_content") or "")
     reasoning = "\n\n".join(filter(None, (known, "" if thought in known else thought)))
     kept = {"reasoning_content": reasoning} if reasoning else {}
     kwargs = {**reply.additional_kwargs, **kept}
-    return reply.model_copy(update={"content": with_text(reply, said), "additional_kwargs": kwargs})
+    return reply.model_copy(
+        update={"content": history.with_text(reply, said), "additional_kwargs": kwargs}
+    )
 
 
 def with_text_calls(
-    reply: AIMessage, tools: Sequence[Mapping[str, Any]], history: Sequence[AnyMessage]
+    reply: AIMessage, tools: Sequence[Mapping[str, Any]], conversation: Sequence[AnyMessage]
 ) -> AIMessage:
     """Return the reply with the calls that it writes as text converted to calls.
 
@@ -93,14 +73,14 @@ def with_text_calls(
     """
     if reply.tool_calls or reply.invalid_tool_calls:
         return reply
-    if tools and (found := read_text_calls(reply.text, tools)):
-        if any(_is_quoted(history, call.source) for call in found[1]):
+    if tools and (found := text_calls.read_text_calls(reply.text, tools)):
+        if any(_is_quoted(conversation, call.source) for call in found[1]):
             return reply
         return _with_calls(reply, *found, {})
-    if (fence := fenced_call(reply.text, tools)) and _may_run(reply.text, fence[1], history):
-        return _with_calls(reply, fence[0], [fence[1]], {FENCE_KEY: True})
-    if holds_unread_call(reply.text, tools):
-        kept = {**reply.additional_kwargs, UNREAD_CALL_KEY: True}
+    if (fence := fenced_call(reply.text, tools)) and _may_run(reply.text, fence[1], conversation):
+        return _with_calls(reply, fence[0], [fence[1]], {history.FENCE_KEY: True})
+    if text_calls.holds_unread_call(reply.text, tools):
+        kept = {**reply.additional_kwargs, history.UNREAD_CALL_KEY: True}
         return reply.model_copy(update={"additional_kwargs": kept})
     return reply
 
@@ -114,7 +94,7 @@ def _with_calls(
     ]
     return reply.model_copy(
         update={
-            "content": with_text(reply, text),
+            "content": history.with_text(reply, text),
             "tool_calls": valid,
             "invalid_tool_calls": invalid,
             "additional_kwargs": {**reply.additional_kwargs, **mark},
@@ -122,44 +102,47 @@ def _with_calls(
     )
 
 
-def _may_run(text: str, call: TextCall, history: Sequence[AnyMessage]) -> bool:
+def _may_run(text: str, call: TextCall, conversation: Sequence[AnyMessage]) -> bool:
     """Return True if the only code fence of a reply is meant as a call: see the conditions."""
-    message = last_user_message(history)
+    message = history.last_user_message(conversation)
     if message is None or call.args is None or asks_for_code(_own_words(message)):
         return False
-    run = list(newest_first(history))
+    run = list(history.newest_first(conversation))
     fenced = (
         one
         for one in run
-        if one.type == "ai" and (FENCE_KEY in one.additional_kwargs or "```" in one.text)
+        if one.type == "ai" and (history.FENCE_KEY in one.additional_kwargs or "```" in one.text)
     )
     shown = next(fenced, None)
-    last_was_run = shown is not None and FENCE_KEY in shown.additional_kwargs
+    last_was_run = shown is not None and history.FENCE_KEY in shown.additional_kwargs
     results = [one for one in run if isinstance(one, ToolMessage)]
-    worked = NOTES_KEY in message.additional_kwargs or any(one.status != "error" for one in results)
+    worked = history.NOTES_KEY in message.additional_kwargs or any(
+        one.status != "error" for one in results
+    )
     if worked and not last_was_run:
         return False
-    if (call.name, canonical_args(call.args)) in conversation_index(history).calls:
+    if (call.name, history.canonical_args(call.args)) in history.conversation_index(
+        conversation
+    ).calls:
         seen = "\n".join(str(one.text) for one in results)
         return not reports_result(text, _own_words(message), seen)  # else it shows what was run
     code = [value for key, value in call.args.items() if key in ("code", "command")]
-    return not any(_is_quoted(history, one, own=True) for one in (call.source, *code))
+    return not any(_is_quoted(conversation, one, own=True) for one in (call.source, *code))
 
 
 def _own_words(message: HumanMessage) -> str:
     """Return a person's request without pasted texts, or the text of a plan's step."""
     kwargs = message.additional_kwargs
-    return str(kwargs.get(STEP_KEY) or unquoted_text(person_words(message)).text)
+    return str(kwargs.get(history.STEP_KEY) or unquoted_text(person_words(message)).text)
 
 
-def _is_quoted(history: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
+def _is_quoted(conversation: Sequence[AnyMessage], source: str, *, own: bool = False) -> bool:
     """Return True if a text is in a message that the model did not write, ignoring white space.
 
-    Args:
-        own: Whether a person's own words may hold it.
+    If `own`, a person's own words may hold it.
     """
     wanted = "".join(source.split())
-    for message in history:
+    for message in conversation:
         if message.type == "ai" or wanted not in "".join(message.text.split()):
             continue
         own_words = _own_words(message) if own and isinstance(message, HumanMessage) else ""
@@ -168,16 +151,16 @@ def _is_quoted(history: Sequence[AnyMessage], source: str, *, own: bool = False)
     return False
 
 
-def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage:
+def normalized_reply(raw: AIMessage, conversation: Sequence[AnyMessage]) -> AIMessage:
     """Return the reply with unique call ids and legal names, and without calls that were cut off.
 
     Valid ids are kept. Calls that cannot be run become invalid calls that say why.
     """
-    made = calls_in_order(raw)
+    made = history.calls_in_order(raw)
     problems = [_problem(call) for call in made]
-    if made and (cause := cut_by(raw)):
+    if made and (cause := history.cut_by(raw)):
         problems[-1] = CUT.format(cause=cause)  # even if it can be read: some servers repair it
-    index = conversation_index(history)
+    index = history.conversation_index(conversation)
     if raw.id and (len(raw.id) > MAX_ID_CHARS or not raw.id.isprintable()):
         raw = raw.model_copy(update={"id": None})
     known, new = index.call_ids, set[str]()
@@ -185,7 +168,9 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
     broken: list[InvalidToolCall] = []
     renamed: dict[str, str] = {}
     for call, problem in zip(made, problems, strict=True):
-        call_id, name = _new_id(call.id, known, new, raw.id), legal_name(call.name)
+        call_id, name = _new_id(call.id, known, new, raw.id), call.name
+        if not TOOL_NAME.fullmatch(name):  # every server accepts this one
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
         renamed[call.id] = call_id
         if problem is None:
             valid.append(tool_call(name=name, args=call.args, id=call_id))
@@ -199,7 +184,7 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
     for key in _BY_CALL_ID & extra.keys():
         extra[key] = {renamed.get(old, old): value for old, value in extra[key].items()}
     positions = [number for number, problem in enumerate(problems) if problem is not None]
-    content = made_plain(raw.content)
+    content = loose_json.made_plain(raw.content)
     if not isinstance(content, str):  # the Responses API has blocks for refusals
         content = [
             {"type": "text", "text": str(one.get("refusal"))}
@@ -213,18 +198,20 @@ def normalized_reply(raw: AIMessage, history: Sequence[AnyMessage]) -> AIMessage
         tool_calls=valid,
         invalid_tool_calls=broken,
         usage_metadata=raw.usage_metadata,
-        additional_kwargs=with_invalid_call_positions(made_plain(extra), positions),
-        response_metadata=made_plain(kept),
+        additional_kwargs=history.with_invalid_call_positions(
+            loose_json.made_plain(extra), positions
+        ),
+        response_metadata=loose_json.made_plain(kept),
     )
 
 
-def _problem(call: RequestedCall) -> str | None:
+def _problem(call: history.RequestedCall) -> str | None:
     """Return why a call cannot be run, for the model, or None."""
     if call.broken is not None:
         if (error := call.broken["error"] or "").startswith(ODD):
             return error
         return UNREADABLE.format(shown=repr(str(call.broken["args"])[:200]))
-    half = first_surrogate(call.args)
+    half = loose_json.first_surrogate(call.args)
     return HALF_A_CHARACTER.format(shown=half) if half else odd_call(call.args) or None
 
 
@@ -246,10 +233,3 @@ def _new_id(call_id: str, known: Set[str | None], new: set[str], reply_id: str |
         number += 1
     new.add(call_id)
     return call_id
-
-
-def legal_name(name: str) -> str:
-    """Return a tool name that every server accepts; the given one if it is legal."""
-    if TOOL_NAME.fullmatch(name):
-        return name
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"

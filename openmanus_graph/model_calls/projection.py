@@ -7,7 +7,7 @@ never separated from its call: strict servers refuse such conversations.
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeGuard, cast
 
@@ -49,52 +49,40 @@ def with_cache_marks(
     """Return the request with the cache marks of its provider, if it has any.
 
     The end of the system message is marked, since it is the same in every run, and the end of
-    the part that later requests begin with.
-
-    Args:
-        provider: One of `spec.PROVIDERS`.
-        stable: How many messages stay the same in the next request; the reminder does not. None:
-            all.
+    the part that later requests begin with: so many `stable` messages, or all.
     """
     marked, model = list(messages), model_name.lower()
     claude, nova = "claude" in model, "nova" in model
-    mark: Callable[[list[Block]], list[Block]]
-    if provider == "anthropic" or (provider == "openrouter" and claude):
-        mark = _with_cache_control
-    elif provider == "bedrock" and (claude or nova):
-        mark = _with_cache_point
-    else:
+    in_block = provider == "anthropic" or (provider == "openrouter" and claude)
+    if not in_block and not (provider == "bedrock" and (claude or nova)):
         return marked
     ends = {0} if marked and isinstance(marked[0], SystemMessage) else set[int]()
     last = (len(marked) if stable is None else stable) - 1
     if last >= 0 and not nova:  # Nova takes no mark next to tool results
         ends.add(last)
     for position in ends:
-        marked[position] = _marked(marked[position], mark)
+        marked[position] = _marked(marked[position], in_block=in_block)
     return marked
 
 
-def _with_cache_control(blocks: list[Block]) -> list[Block]:
-    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
-
-
-def _with_cache_point(blocks: list[Block]) -> list[Block]:
-    return [*blocks, {"cachePoint": {"type": "default"}}]
-
-
-def _marked(message: BaseMessage, mark: Callable[[list[Block]], list[Block]]) -> BaseMessage:
+def _marked(message: BaseMessage, *, in_block: bool) -> BaseMessage:
+    """Mark the end of a message, in its last block or by another one."""
     content = message.content
     parts = [content] if isinstance(content, str) else content
     blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
     # An empty text takes no mark, and thinking must not be changed.
     if not blocks or blocks[-1].get("type") != "text" or not blocks[-1].get("text"):
         return message
-    return message.model_copy(update={"content": mark(blocks)})
+    if in_block:
+        blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
+    else:
+        blocks.append({"cachePoint": {"type": "default"}})
+    return message.model_copy(update={"content": blocks})
 
 
 Pictures = Mapping[str, str]
-"""Workspace-relative path, or what `inline_data` returns -> data URL, or a note that begins with
-`[` and says why the picture is not shown."""
+"""Workspace-relative path, or the data of a picture inside of a message -> data URL, or a note
+that begins with `[` and says why the picture is not shown."""
 
 CUT_OFF = (
     "This call was cut off before its result was known: it may have run in part, in full or not at "
@@ -109,13 +97,11 @@ def project(
     reminder: HumanMessage | None,
     pictures: Pictures | None,
 ) -> list[BaseMessage]:
-    """Return the messages of a request.
+    """Return the messages of a request, with the reminder at its end.
 
-    Args:
-        system: The system prompt; an empty one, which providers refuse, is not sent.
-        reminder: Added at the end of this request only.
-        pictures: The pictures to send; None if the model does not see. Of those that tools made,
-            only the newest are sent: each costs as much as a page of text.
+    An empty system prompt, which providers refuse, is not sent. `pictures` is None if the model
+    does not see. Of those that tools made, only the newest are sent: each costs as much as a page
+    of text.
     """
     first = [SystemMessage(system)] if system else []
     last = [] if reminder is None else [reminder]
@@ -127,10 +113,7 @@ def without_other_providers_blocks(
 ) -> list[BaseMessage]:
     """Return a request in which replies of other providers' models are only text and calls.
 
-    This provider would refuse their thoughts and signatures.
-
-    Args:
-        provider: Of the model it is for, as `wire_provider` names it; "" if it is not known.
+    This provider, as `wire_provider` names it, would refuse their thoughts and signatures.
     """
     return [
         message.model_copy(update={"content": message.text})
@@ -251,14 +234,9 @@ def reminder_message(
 ) -> HumanMessage | None:
     """Return the message at the end of one request only, if there is anything to say.
 
-    A page must not be able to speak as the user: its text and picture come last, between the tags
-    of text from outside.
-
-    Args:
-        text: Our own words.
-        heading: Our words before the live state.
-        live_state: What the browser or the desktop shows, in the page's or the programs' words.
-        picture: Of it, as a data URL; only with a live state.
+    `text` and `heading` are our words, `live_state` those of a page or program. It must not be able
+    to speak as the user: its text and picture, a data URL, come last, between the tags of text from
+    outside.
     """
     if not live_state:
         return HumanMessage(text) if text else None
@@ -350,11 +328,6 @@ def _with_pictures(
     return HumanMessage(content, id=message.id)
 
 
-def inline_data(message: BaseMessage) -> list[str]:
-    """Return the pictures inside of a message, as data URLs or base64."""
-    return list(filter(None, map(_data_of, _inline_pictures(message))))
-
-
 def _data_of(block: Block) -> str:
     """Return the data of a picture's block, in any provider's form; empty if it is an address."""
     given: Any = block.get("image_url") or block.get("source") or block
@@ -385,8 +358,7 @@ async def add_media(
     """Return a request with the sound and video of its messages, or a note for each.
 
     Args:
-        request: Its messages have the ids of the conversation's.
-        given: The conversation's messages with sound or video.
+        given: The conversation's messages with sound or video; the request's have the same ids.
         taken: What the model accepts: `audio`, `video`.
         provider: Whose protocol is used, as `wire_provider` names it.
     """
@@ -444,7 +416,8 @@ async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictur
         )
         for path in paths
     }
-    for data in (data for message in shown for data in inline_data(message)):
+    blocks = (block for message in shown for block in _inline_pictures(message))
+    for data in filter(None, map(_data_of, blocks)):  # data URLs or base64
         known = load_pictures, data
         if session.find_cached(known) is None:
             sent = await asyncio.to_thread(_of_data, data)

@@ -38,9 +38,8 @@ from openmanus_graph.backends.persistence.recording import (
     open_model_call_records,
 )
 from openmanus_graph.errors import StorageError
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread, outermost_checkpoint
-from openmanus_graph.runtime.events import plan_step_of
-from openmanus_graph.runtime.replaying import current_replay, take_known_reply
+from openmanus_graph.runtime import checkpoint_lineage, replaying
+from openmanus_graph.runtime.events import run_observer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 
@@ -91,20 +90,16 @@ async def recorded(
 ) -> AIMessage:
     """Send a request, and write it with its reply into the thread's recording.
 
-    In a replay nothing is sent, and the recording answers.
-
-    Args:
-        about: What else the recording says of the call, as plain JSON.
-
-    Raises:
-        ModelError: The call failed for good.
+    In a replay nothing is sent, and the recording answers. `about` is plain JSON that the recording
+    also keeps. ModelError: the call failed for good.
     """
-    caller = caller_of(role)
-    if (replay := current_replay()) is not None:
+    # The node, the plan's step and the role, without ids of tasks.
+    caller = " ".join(filter(None, (*_place(None), role)))
+    if (replay := replaying.current_replay()) is not None:
         ask = partial(send, request)
         replayed = await replay.answer(caller, request_parts(request), _folders(session), ask)
         return cast("AIMessage", replayed)
-    known = take_known_reply(caller)
+    known = replaying.take_known_reply(caller)
     recorder = await _recorder(session)
     if recorder is None:
         return await send(request) if known is None else known
@@ -120,7 +115,7 @@ async def recorded(
     facts: dict[str, Any] = {
         **about,
         "place": run_path(),
-        "checkpoint": outermost_checkpoint(get_config()),
+        "checkpoint": checkpoint_lineage.outermost_checkpoint(get_config()),
         "handles": sorted(session.identities()),
     }
     if not session.is_nested:
@@ -141,16 +136,14 @@ async def awaited_fact(
 ) -> T:
     """Read something of a run's environment, and write it into the recording.
 
-    In a replay the recorded value is returned, and nothing is read.
+    In a replay the recorded value is returned, and nothing is read. ReplayEndedError: a replayed
+    run reads what the recorded one did not.
 
     Args:
         name: Names it; includes the plan's step if parallel steps read it.
         kept: Returns what the recording keeps of it, as plain JSON.
-
-    Raises:
-        ReplayEndedError: A replayed run reads what the recorded one did not.
     """
-    if (replay := current_replay()) is not None:
+    if (replay := replaying.current_replay()) is not None:
         return cast("T", replay.fact(name))  # it was written below
     found, recorder = await read(), await _recorder(session)
     if recorder is not None:
@@ -168,7 +161,7 @@ async def recorded_fact(
 
     As reading has no effect, a replay reads what the recorded run did not read.
     """
-    replay = current_replay()
+    replay = replaying.current_replay()
     if replay is not None and not replay.has_fact(name):
         return await asyncio.to_thread(read)
     return await awaited_fact(session, name, partial(asyncio.to_thread, read), kept)
@@ -190,8 +183,7 @@ async def fact_of_run(
 class Recorder:
     """Records the model calls of one run on a thread.
 
-    Args:
-        newest: The newest requests of this process on the thread, by caller.
+    `newest` are the newest requests of this process on the thread, by caller.
     """
 
     def __init__(self, records: ModelCallRecords, thread: str, newest: dict[str, _Sent]) -> None:
@@ -209,10 +201,6 @@ class Recorder:
         """Write a model call, no later than the checkpoint that holds its reply.
 
         A call that cannot be written is missing in the recording; the run continues.
-
-        Args:
-            caller: From `caller_of`.
-            facts: What else a replay needs.
         """
         if caller in self._adding:  # this call is stored as a difference to the one before
             await self._records.wait_for_added()
@@ -253,7 +241,7 @@ async def _recorder(session: Session) -> Recorder | None:
 
     None without a checkpointer: there is no thread to replay.
     """
-    thread = checkpointed_thread(get_config())
+    thread = checkpoint_lineage.checkpointed_thread(get_config())
     if thread is None:
         return None
     known: Recorder | None = session.find_cached(Recorder)
@@ -266,14 +254,14 @@ async def _recorder(session: Session) -> Recorder | None:
         newest.clear()  # the thread was deleted, and starts again
     recorder = session.cached(Recorder, lambda: Recorder(records, thread, newest))
     if not session.is_nested:
-        at = {"checkpoint": outermost_checkpoint(get_config())}
+        at = {"checkpoint": checkpoint_lineage.outermost_checkpoint(get_config())}
         await recorder.record_fact(FOLDERS, _folders(session) | at)
     return recorder
 
 
 def with_recorded_folders(facts: dict[str, str], session: Session) -> dict[str, str]:
     """Return texts, in a replay with the folders' names of the recorded run."""
-    if (replay := current_replay()) is None:
+    if (replay := replaying.current_replay()) is None:
         return facts
     renamed: dict[str, str] = json.loads(
         replay.with_recorded_folders(json.dumps(facts), _folders(session))
@@ -286,11 +274,6 @@ def _folders(session: Session) -> dict[str, str]:
     return {"workspace": str(settings.workspace), "private": str(settings.private)}
 
 
-def caller_of(role: ModelRole | None) -> str:
-    """Return who makes a model call: the node, the plan's step and the role, without task ids."""
-    return " ".join(filter(None, (*_place(None), role)))
-
-
 def run_path() -> str:
     """Return which run inside the thread's it is: the nodes around it, and the plan's step."""
     return " ".join(filter(None, _place(-1)))
@@ -301,7 +284,7 @@ def _place(end: int | None) -> tuple[str, str]:
     config = get_config()
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
     nodes = "/".join(task.partition(":")[0] for task in namespace.split("|")[:end])
-    return nodes, plan_step_of(config)
+    return nodes, run_observer.plan_step_of(config)
 
 
 def request_parts(request: ProviderRequest) -> list[Part]:

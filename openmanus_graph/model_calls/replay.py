@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from langchain_core.messages import AIMessage
 
@@ -87,7 +87,6 @@ async def _tool_text(function: Callable[..., Any], args: Mapping[str, Any]) -> s
     return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
 
 
-Ask = Callable[[], Awaitable[AIMessage]]
 SHOWN_CHARS = 200
 
 
@@ -105,9 +104,8 @@ class Difference:
 class RecordReplay:
     """Answers the runs of one thread from its recording.
 
-    Args:
-        elsewhere: Whether the texts that the machine adds to prompts (`MACHINE_FACTS`) are taken
-            from the recording as well.
+    If `elsewhere`, also the texts that the machine adds to prompts (`MACHINE_FACTS`) are from
+    there.
     """
 
     def __init__(
@@ -151,19 +149,13 @@ class RecordReplay:
         caller: str,
         request: Sequence[Mapping[str, Any]],
         folders: Mapping[str, str],
-        ask: Ask,
+        ask: Callable[[], Awaitable[AIMessage]],
     ) -> AIMessage:
         """Return the recorded reply of a model call, or ask the model if that is tried.
 
-        Parallel calls may come in another order, so an equal request is preferred.
-
-        Args:
-            folders: The run's folders, which had other names when it was recorded.
-            ask: Sends the request.
-
-        Raises:
-            ReplayEndedError: No recorded call is left for it, or the model's reply differs.
-            ModelError: The call failed, then or now.
+        Parallel calls may come in another order, so an equal request is preferred. The folders had
+        other names when the run was recorded. ReplayEndedError: no recorded call is left for it, or
+        the model's reply differs. ModelError: the call failed, then or now.
         """
         self._earlier += [effect for effect, _ in self._answered]
         self._answered.clear()
@@ -228,19 +220,17 @@ class RecordReplay:
     def repeats(self, tool: str) -> bool:
         return tool in self._what_if.repeats
 
-    def refuse_repeat(self, call: str, why: str) -> None:
-        """End the replay at a call that may not be made again. ReplayEndedError."""
-        raise self._diverge(f"{self._numbered(call)} was not done.", "", why)
+    def refuse_repeat(self, call: str, why: str, recorded: str = "") -> NoReturn:
+        """End the replay at a call that may not be made again, or failed. ReplayEndedError."""
+        what = f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]}, was not done."
+        raise self._diverge(what, recorded, why)
 
     def record_repeat(self, call: str, recorded: str, now: str, *, failed: bool) -> None:
         """Note a call that was made again. ReplayEndedError: it failed."""
         if failed:
-            raise self._diverge(f"{self._numbered(call)} was not done.", recorded, now)
+            self.refuse_repeat(call, now, recorded)
         self.repeated += 1
         self._what_if.on_repeat(f"{self.repeated}. {call[:SHOWN_CHARS]}\n{now}")
-
-    def _numbered(self, call: str) -> str:
-        return f"Step {self.repeated + 1}, {call[:SHOWN_CHARS]},"
 
     def with_recorded_folders(self, text: str, folders: Mapping[str, str]) -> str:
         """Replace the folders' present names in a JSON text with the recorded ones."""
@@ -251,14 +241,14 @@ class RecordReplay:
 
     def live_handles(self) -> set[str]:
         """Return the identities of the handles that were open at the run's next model call."""
-        following = self._following()
-        return set() if following is None else set(following.facts["handles"])
+        return set(self._next_fact("handles", ()))
 
-    def _following(self) -> RecordedCall | None:
-        """Return the next model call of the run that asks, without those of tools."""
+    def _next_fact(self, name: str, default: Any) -> Any:
+        """Return what is recorded of the next model call of the run that asks, not of a tool's."""
         path = run_path()
         coming = (one for one in self._left.values() if not one.is_of_tool)
-        return next((one for one in coming if one.facts["place"] == path), None)
+        following = next((one for one in coming if one.facts["place"] == path), None)
+        return default if following is None else following.facts.get(name, default)
 
     def limits_changed(self) -> dict[str, Any]:
         """Return the limits of the next run that differ from the newest run's, by setting."""
@@ -270,13 +260,11 @@ class RecordReplay:
         return {name: one for name, one in coming.items() if newest.get(name) != one}
 
     def elapsed_s(self) -> float:
-        following = self._following()
-        return 0.0 if following is None else float(following.facts["elapsed_s"])
+        return float(self._next_fact("elapsed_s", 0.0))
 
     def server_tools(self) -> dict[str, Any] | None:
         """Return the tools of MCP servers at the run's next model call; None without servers."""
-        following = self._following()
-        name = "" if following is None else following.facts.get("server_tools", "")
+        name = self._next_fact("server_tools", "")
         return self.fact(name) if name else None
 
     def profile(self, model: str) -> dict[str, Any] | None:
@@ -292,8 +280,7 @@ class RecordReplay:
     def fact(self, name: str) -> Any:
         """Return the next recorded value of a fact; the last one can be read again.
 
-        Raises:
-            ReplayEndedError: No run had recorded it.
+        ReplayEndedError: no run had recorded it.
         """
         if not self.has_fact(name):
             raise self._end(f"The run looks at what is not in the record: {name}")
@@ -304,9 +291,7 @@ class RecordReplay:
         """Return the outcome of a tool call.
 
         A call that is not in the ledger, such as a refused one, is looked for in later requests.
-
-        Raises:
-            ReplayEndedError: It is not in the recording.
+        ReplayEndedError: it is not in the recording.
         """
         entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
             effect, call_id
@@ -341,8 +326,7 @@ class RecordReplay:
     async def of(self, thread: str) -> list[SteeringMessage]:
         """Return the steering messages that the run's next model call had read."""
         del thread
-        following = self._following()
-        given: list[list[str]] = [] if following is None else following.facts["steering"]
+        given: list[list[str]] = self._next_fact("steering", [])
         return [SteeringMessage(name, text, read=True) for name, text in given]
 
     async def mark_read(self, thread: str, steering: Sequence[str]) -> None:

@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage
 
-from openmanus_graph.backends.models.build import prepare_model
-from openmanus_graph.backends.models.failures import FailureKind, ModelError
+from openmanus_graph.backends.models import build, failures, server_facts
 from openmanus_graph.backends.models.prices import usage_of
 from openmanus_graph.backends.models.resolved import Observations, ResolvedModel, resolve_model
-from openmanus_graph.backends.models.server_facts import facts_of, larger_window
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.recorder import ProviderRequest, awaited_fact, recorded_fact
 from openmanus_graph.runtime.events import Emit, notice
@@ -29,7 +27,7 @@ from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.settings import Settings
 
 T = TypeVar("T")
-OUT_OF_SERVICE_S: dict[FailureKind, float] = {
+OUT_OF_SERVICE_S: dict[failures.FailureKind, float] = {
     "retry": 60.0,
     "page": 60.0,
     "quota": math.inf,
@@ -72,13 +70,9 @@ class RunModels:
     ) -> list[ResolvedModel]:
         """Return the models for a call, the first one to be asked first.
 
-        Args:
-            role: Of the call; None for the agent's own thinking.
-            pictured: Whether there are pictures: each model that does not see them is replaced by
-                the vision model, if there is one.
-
-        Raises:
-            ConfigError: A model cannot be set up.
+        ConfigError: one cannot be set up. No role is the agent's own thinking. If there are
+        pictures, each model that does not see them is replaced by the vision model, if there is
+        one.
         """
         settings = self._settings
         await self.configured()
@@ -107,13 +101,8 @@ class RunModels:
     def note_refusal(self, tokens: int | None) -> None:
         self.shortest_refused = min(self.shortest_refused, tokens or math.inf)
 
-    def pass_over(self, model: Hashable, failed: ModelError, now: float) -> None:
-        """Do not ask a model for a while, after a failure that allows to ask another one.
-
-        Args:
-            model: Its key.
-            now: On the monotonic clock.
-        """
+    def pass_over(self, model: Hashable, failed: failures.ModelError, now: float) -> None:
+        """Do not ask a model for a while, after a failure that allows to ask another one."""
         self._out_until[model] = now + OUT_OF_SERVICE_S[failed.kind]
 
     def is_out(self, model: Hashable, now: float) -> bool:
@@ -128,11 +117,10 @@ def run_models(session: Session) -> RunModels:
 async def prepare_models(settings: Settings) -> None:
     """Prepare all models that a run may ask, but the one for pictures, which may need no key.
 
-    Raises:
-        ConfigError: One of them cannot be set up; names where it is configured.
+    ConfigError: one of them cannot be set up; names where it is configured.
     """
     for where, model in _configured(settings):
-        await _naming(where, prepare_model(model))
+        await _naming(where, build.prepare_model(model))
 
 
 def _configured(settings: Settings) -> Iterator[tuple[str, ModelSettings]]:
@@ -199,11 +187,8 @@ async def look_for_cut(
 ) -> None:
     """Notice a server that reads only a part of a long conversation, and says nothing.
 
-    Ollama, LM Studio and llama.cpp do so, by their settings. The person is told once per run, and
-    the run continues with the smaller window, so that the conversation is compacted in time.
-
-    Args:
-        usage: As the server reported it.
+    Ollama, LM Studio and llama.cpp do so, by their settings. The person is notified once per run,
+    and the run continues with the smaller window, so that the conversation is compacted in time.
     """
     model, observed = request.model, request.model.observed
     if model.server_address is None or observed.shown_window:
@@ -217,7 +202,7 @@ async def look_for_cut(
         return
 
     async def kind_and_window() -> list[Any]:
-        facts = await facts_of(model.settings)
+        facts = await server_facts.facts_of(model.settings)
         return [facts.kind, facts.window]
 
     kind, window = await awaited_fact(session, name, kind_and_window)
@@ -227,6 +212,6 @@ async def look_for_cut(
     notice(
         emit,
         f"{model.name} was sent about {sent:,} tokens and read {read:,}: its server cuts long "
-        f"conversations without a word. {larger_window(kind)} Until then the conversation is "
-        f"shortened to what fits into {observed.shown_window:,} tokens.",
+        f"conversations without a word. {server_facts.larger_window(kind)} Until then the "
+        f"conversation is shortened to what fits into {observed.shown_window:,} tokens.",
     )

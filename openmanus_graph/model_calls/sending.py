@@ -1,11 +1,16 @@
-"""Sends a request to one model: in its server's dialect, with retries, within its rate limit."""
+"""Sends a request to one model: in its server's dialect, with retries, within its rate limit.
+
+All agents of a process, or of many, share the limits of requests and tokens per minute.
+"""
 
 import asyncio
+import math
 import random as _random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar, cast
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -17,13 +22,18 @@ from openmanus_graph.backends.models.failures import Failure, FailureKind, Model
 from openmanus_graph.backends.models.resolved import CallForm, cache_options
 from openmanus_graph.conversation.history import is_cut_text
 from openmanus_graph.conversation.text_calls import SaidStream
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.calls_as_text import read_step, steps_request
 from openmanus_graph.model_calls.fitting import Fitter, Learning
-from openmanus_graph.model_calls.rate_limits import RateLimit
 from openmanus_graph.model_calls.recorder import ProviderRequest
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.state.addresses import RedisUrl
+from openmanus_graph.state.model_settings import ModelSettings
+
+if TYPE_CHECKING:
+    from limits import RateLimitItem
+    from limits.storage import MemoryStorage, RedisStorage
+    from limits.strategies import RateLimiter
 
 T = TypeVar("T")
 
@@ -51,8 +61,7 @@ class RetryLimits:
     def of(cls, options: Mapping[str, Any], *, has_alternative: bool = False) -> "RetryLimits":
         """Return the limits by a client's options: `max_retries` counts if it is set.
 
-        Raises:
-            ConfigError: The option is not a number of retries.
+        ConfigError: the option is not a number of retries.
         """
         usual = MAX_RETRIES_BEFORE_ANOTHER if has_alternative else MAX_RETRIES
         wanted = options.get("max_retries", usual)
@@ -76,14 +85,13 @@ async def with_retries(
 ) -> T:
     """Call until it works, with longer pauses each time, while the failures are temporary.
 
+    ModelError: the failure is permanent, or the attempts are used up.
+
     Args:
         notice: Called before each pause, with one sentence.
         subject: Names the model in sentences.
         asked_to_wait: Called with the seconds that the server asks to wait.
         random: Returns a number from 0 to 1; spreads clients that failed together.
-
-    Raises:
-        ModelError: The failure is permanent, or the attempts are used up.
     """
     for attempt in range(1, limits.max_retries + 2):
         try:
@@ -145,8 +153,7 @@ class Sender:
     async def send(self, request: ProviderRequest) -> AIMessage:
         """Return the reply. Learns from refusals and odd replies what the server accepts.
 
-        Raises:
-            ModelError: The call failed for good.
+        ModelError: the call failed for good.
         """
         model = request.model
         of_session = cache_options(model.client, self.session_key)
@@ -155,7 +162,8 @@ class Sender:
             form = _call_form(request, learning.now)
             asked = _as_steps(request) if form == "constrained" else request
             fitted = self.fitter.fitted(asked, learning.now, as_text=form == "text")
-            emit: Emit = _silent if form == "constrained" else self.emit
+            # The tokens of a constrained step are JSON, which no person reads.
+            emit: Emit = (lambda _: None) if form == "constrained" else self.emit
             try:
                 options = {**of_session, **fitted.options}
                 reply = await self._send_with_retries(fitted, options, learning.now, emit)
@@ -228,10 +236,6 @@ def _as_steps(request: ProviderRequest) -> ProviderRequest:
     return replace(request, messages=messages, tools=(), options=options)
 
 
-def _silent(event: dict[str, Any]) -> None:
-    """Drop the tokens of a constrained step, which is JSON."""
-
-
 async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
     chunks, unstreamed, said = list[AIMessageChunk](), None, SaidStream()
     # LangChain would convert each message of a plain list again.
@@ -249,3 +253,192 @@ async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) 
     if text := said.rest():
         emit({"type": "token", "text": text})
     return merged_message(chunks) if unstreamed is None else unstreamed
+
+
+MINUTE_S = 61
+"""A second longer, as some requests take longer than others to arrive."""
+LONGEST_PAUSE_S = 5.0
+LEAST_PAUSE_S = 0.05
+REDIS_TIMEOUT_S = 2
+REDIS_PAUSE_S = 30
+
+_asked_again_at: dict[RedisUrl, float] = {}
+_Wait = tuple[float, str]
+"""Seconds to wait, and why."""
+
+
+class RateLimit:
+    """The limit that one model's requests share with others at the same server.
+
+    Each limit comes with whether it counts tokens or requests. Many processes count together in
+    `shared`; without it this one counts alone.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+        emit: Emit,
+        shared: RedisUrl | None = None,
+    ) -> None:
+        self._server, self._limits, self._emit, self._shared = server, limits, emit, shared
+
+    @classmethod
+    def of(
+        cls, model: ModelSettings, emit: Emit, shared: RedisUrl | None = None
+    ) -> "RateLimit | None":
+        if model.requests_per_minute is None and model.tokens_per_minute is None:
+            return None
+        from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
+
+        name = model.model if isinstance(model.model, str) else type(model.model).__name__
+        limits: list[tuple[RateLimitItem, bool]] = []
+        if model.requests_per_minute is not None:
+            limits.append((RateLimitItemPerSecond(model.requests_per_minute, MINUTE_S), False))
+        if model.tokens_per_minute is not None:
+            limits.append((RateLimitItemPerMinute(model.tokens_per_minute, 1, "tokens"), True))
+        return cls(f"{name.partition(':')[0]} {model.base_url or ''}", limits, emit, shared)
+
+    async def wait(
+        self, tokens: int, subject: str, sleep: Callable[[float], Awaitable[object]]
+    ) -> None:
+        """Wait until a request may be sent, and count it.
+
+        The tokens are the expected ones, of the request and its reply. What `sleep` raises ends the
+        wait. ConfigError: the counts are to be shared, and Redis's client is missing or refuses the
+        address.
+        """
+        reported = False
+        while wait := await self._with_counts(lambda counts: counts.take(tokens)):
+            seconds, why = wait
+            if not reported:
+                reported = True
+                notice(self._emit, f"{subject} is asked in about {seconds:.0f} s: {why}.", "info")
+            await sleep(max(LEAST_PAUSE_S, min(seconds, LONGEST_PAUSE_S)))
+
+    async def hold(self, seconds: float) -> None:
+        await self._with_counts(lambda counts: counts.hold(seconds))
+
+    async def count(self, reply: AIMessage, expected_tokens: int) -> None:
+        """Count the tokens of a reply that were not expected."""
+        used = reply.usage_metadata["total_tokens"] if reply.usage_metadata else 0
+        excess = used - expected_tokens
+        if excess > 0 and any(counts_tokens for _, counts_tokens in self._limits):
+            await self._with_counts(lambda counts: counts.add_tokens(excess))
+
+    async def _with_counts(self, count: "Callable[[_Counts], _Wait | None]") -> "_Wait | None":
+        """Count in Redis, or for this process alone if it cannot be reached."""
+        shared, own = self._shared, _Counts(_own_storage(), self._server, self._limits)
+        if shared is None or time.monotonic() < _asked_again_at.get(shared, -math.inf):
+            return count(own)
+        from limits.errors import StorageError
+
+        try:
+            storage = await asyncio.to_thread(_redis_storage, shared)
+            counts = _Counts(storage, self._server, self._limits)
+            if (wait := await asyncio.to_thread(count, counts)) is not None:
+                return wait
+        except StorageError as error:
+            now = time.monotonic()
+            if now >= _asked_again_at.get(shared, -math.inf):  # once for all agents of the process
+                _asked_again_at[shared] = now + REDIS_PAUSE_S
+                why = type(error.storage_error).__name__
+                notice(
+                    self._emit,
+                    f"The rate limit cannot be shared: {shared} ({why}). Each process counts alone "
+                    f"until it is reached; it is tried every {REDIS_PAUSE_S} s. Check the address "
+                    "in [storage] rate_limit_url, and that Redis runs there.",
+                    "error",
+                )
+            return count(own)
+        count(own)  # which continues from there if Redis fails
+        return None
+
+
+class _Counts:
+    """The requests to one server, in the memory of this process or in Redis. Methods block."""
+
+    def __init__(
+        self,
+        storage: "MemoryStorage | RedisStorage",
+        server: str,
+        limits: "Sequence[tuple[RateLimitItem, bool]]",
+    ) -> None:
+        from limits.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
+
+        # Each request is stored, but single tokens would be too many.
+        requests = MovingWindowRateLimiter(storage)
+        tokens = SlidingWindowCounterRateLimiter(storage)
+        self._limits: list[tuple[RateLimiter, RateLimitItem, bool]] = [
+            (tokens if of_tokens else requests, item, of_tokens) for item, of_tokens in limits
+        ]
+        self._storage, self._server = storage, server
+        self._held = f"openmanus held {server}"
+
+    def take(self, tokens: int) -> _Wait | None:
+        """Count a request and return None, or return how long to wait for it."""
+        if (held_s := self._held_s()) > 0:
+            return held_s, "its server has asked to wait"
+        server = self._server
+        costs = [
+            (limiter, item, min(tokens, item.amount) if counts_tokens else 1)
+            for limiter, item, counts_tokens in self._limits
+        ]
+        full = [one for one in costs if not one[0].test(one[1], server, cost=one[2])]
+        # Another agent may have been faster since the test.
+        full = full or [one for one in costs if not one[0].hit(one[1], server, cost=one[2])]
+        resets = [limiter.get_window_stats(item, server).reset_time for limiter, item, _ in full]
+        if not resets:
+            return None
+        return max(LEAST_PAUSE_S, max(resets) - time.time()), "its rate limit"
+
+    def hold(self, seconds: float) -> None:
+        if seconds > self._held_s():
+            self._storage.clear(self._held)
+            self._storage.incr(self._held, math.ceil(seconds))
+
+    def add_tokens(self, tokens: int) -> None:
+        for limiter, item, counts_tokens in self._limits:
+            if counts_tokens:
+                left = limiter.get_window_stats(item, self._server).remaining
+                limiter.hit(item, self._server, cost=min(tokens, left))
+
+    def _held_s(self) -> float:
+        if not self._storage.get(self._held):
+            return 0.0
+        return max(LEAST_PAUSE_S, self._storage.get_expiry(self._held) - time.time())
+
+
+@cache
+def _own_storage() -> "MemoryStorage":
+    from limits.storage import MemoryStorage
+
+    return MemoryStorage()
+
+
+@cache
+def _redis_storage(url: RedisUrl) -> "RedisStorage":
+    """Return a client that has not connected yet. ConfigError as `RateLimit.wait`."""
+    try:
+        from limits.storage import RedisStorage
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise ConfigError(
+            f"[storage] rate_limit_url needs the extra `redis`. {install_extra('redis')}"
+        ) from error
+    options: dict[str, Any] = {  # limits passes them on, and declares fewer types than Redis takes
+        "socket_timeout": REDIS_TIMEOUT_S,
+        "socket_connect_timeout": REDIS_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 1),
+    }
+    try:
+        storage = RedisStorage(url.secret.get_secret_value(), wrap_exceptions=True, **options)
+        client: Any = storage.get_connection()  # limits declares a part of Redis's client
+        client.connection_pool.make_connection()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"[storage] rate_limit_url, {url}, has an option that Redis's client does not take. "
+            "Remove the part after the question mark."
+        ) from error
+    return storage

@@ -66,11 +66,7 @@ class DividedConversation:
     """The run's last steps, which `detect_stuck` compares, including old ones."""
 
     def with_summary(self, summary: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
-        """Return the shortened conversation.
-
-        Args:
-            verified: The values that the whole conversation had verified (`ValueLabels.kept`).
-        """
+        """Return the shortened conversation, with the values that the whole one had verified."""
         text = render("compacted_task", task=self.task_text, summary=summary)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: summary}
         extra.pop(COMPACT_KEY, None)

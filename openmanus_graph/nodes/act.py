@@ -17,11 +17,10 @@ from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, active_plan, add_usage, no_usage
 from openmanus_graph.state.planning import ShownPlan
-from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.agent import Agent, resolve_tools
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.permission import request_permissions
 from openmanus_graph.tool_calls.questions import UNBELIEVED, believed, seal
-from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 from openmanus_graph.tool_calls.run_call import run_call
 
 

@@ -1,28 +1,40 @@
-"""`check_step` and the nodes after it: judge a check, replan a part, merge the batch's reports."""
+"""`check_step` and the nodes after it: judge a check, replan a part, merge the batch's reports.
 
+`finalize`: every planning run ends here, with an answer made from the steps' results.
+"""
+
+import asyncio
 from typing import Any, Literal
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.steering import steering_reader
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation.history import ORIGIN_KEY
+from openmanus_graph.conversation.replies import read_reply
+from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import sharing
+from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.nodes.schedule import enter_batch
-from openmanus_graph.planning import flow
-from openmanus_graph.planning.checks import check_step_run, is_disputed, judge_disputed_check
-from openmanus_graph.planning.drafting import Drafting, attempt_text, next_draft, steps_text
+from openmanus_graph.planning import checks, flow, plan_view, step_outcome
+from openmanus_graph.planning.drafting import Drafting, next_draft, results_text, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.parallel_batch import ParallelBatch
-from openmanus_graph.planning.plan import emit_step_event
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.events import notice
-from openmanus_graph.runtime.limits import LimitReached
+from openmanus_graph.runtime.artifacts import changed_files
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.planning import PlanningState, Replacement, RunEnd, StepRun, WorkerState
+from openmanus_graph.tool_calls.toolset import Toolset
+from openmanus_graph.tools.closing import structured_completion, structured_value
 from openmanus_graph.tools.planning import drafting_toolset
 
 
@@ -33,14 +45,14 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
     for path, writers in flow.shared_files(flow.step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     if flow.is_limit(step_run["outcome"]):
-        emit_step_event(session, emit, "step_end", step_run, step_run["status"])
+        plan_view.emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
-            problem, usage = await check_step_run(step_run, batch.state, session, emit)
+            problem, usage = await checks.check_step_run(step_run, batch.state, session, emit)
     except (LimitReached, ModelError) as error:
         return {"run_end": flow.run_end_of(error)}
-    if problem is not None and is_disputed(step_run):
+    if problem is not None and checks.is_disputed(step_run):
         notice(emit, f"The check of step {step_run['id']} failed again: {problem}")
         update: dict[str, Any] = {"disputed": problem}
     else:
@@ -57,7 +69,7 @@ def review(
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
     update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])
     status = "blocked" if update.get("outcome") == "failed" else update["status"]
-    emit_step_event(session, batch.emit, "step_end", step_run, status)
+    plan_view.emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
 
 
@@ -74,7 +86,7 @@ async def judge_check(state: WorkerState, runtime: Runtime[Context]) -> dict[str
     step_run = flow.current_step(state)
     try:
         with sharing(batch.budget):
-            judged = await judge_disputed_check(step_run, batch.state, session, batch.emit)
+            judged = await checks.judge_disputed_check(step_run, batch.state, session, batch.emit)
     except (LimitReached, ModelError) as error:
         return {"run_end": flow.run_end_of(error)}
     done_when, reason, usage = judged
@@ -133,7 +145,7 @@ def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
         "plan_replan",
         plan=steps_text(step_runs),
         failed=failed["id"],
-        why=attempt_text(failed),
+        why=step_outcome.attempt_text(failed),
         replaced=", ".join(flow.steps_to_replace(step_runs, [failed["id"]])),
         completed=", ".join(completed) or "none",
     )
@@ -179,3 +191,74 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
 async def route_after_review_step(state: PlanningState) -> Literal["schedule", "finalize"]:
     """Begin what can begin now, unless the run has ended."""
     return "finalize" if state.get("stop_reason") else "schedule"
+
+
+async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Write the answer and collect the files. At a limit the model is not asked again."""
+    session, step_runs = await enter_session(runtime), flow.step_runs_of(state)
+    update: dict[str, Any] = {}
+    if (reason := state.get("stop_reason")) is None:
+        done = all(step_run["status"] == "completed" for step_run in step_runs)
+        update = {"status": "finished", "stop_reason": "answer"}
+        if not done:
+            update = {"status": "failed", "stop_reason": "terminate"}
+        only = step_runs[0]["result"] if done and len(step_runs) == 1 else ""
+        if only and session.settings.response_format is None:
+            update["answer"] = only
+        else:
+            update |= await _summary(state, session, runtime.stream_writer)
+    elif not state.get("answer"):
+        limit = flow.ended_by(reason, state, session.settings) if flow.is_limit(reason) else None
+        why = limit.text(steps="model calls") if limit else ""
+        results = results_text(step_runs, with_errors=False)
+        update["answer"] = "\n\n".join(filter(None, (results, why)))
+    answer = update.get("answer") or state.get("answer", "")
+    await put_files_back(session, runtime.stream_writer)
+    artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
+    await (await steering_reader(session)).end_run([], runtime.stream_writer)
+    # Later turns of the thread see the answer alone, and have to know what the steps have seen.
+    urls = [url for step_run in step_runs for url in step_run["urls"]]
+    origin = Origin(words="", urls=urls, tainted=True, openings=dict(flow.openings_of(state)))
+    said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: origin})
+    return update | {"messages": [said], "artifacts": artifacts}
+
+
+async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:
+    """Have the model write the answer. If it cannot, the answer is the results themselves.
+
+    The answer never holds errors of tools: only the model that writes about them reads them.
+    """
+    wanted = session.settings.response_format
+    reported = results_text(flow.step_runs_of(state), with_errors=True)
+    results = results_text(flow.step_runs_of(state), with_errors=False)
+    tool = None if wanted is None else structured_completion(wanted)
+    steering = await (await steering_reader(session)).read_by_steps()
+    call = ModelCall(
+        system=render("plan_summary"),
+        history=[
+            HumanMessage(render("plan_results", task=flow.task_of(state), results=reported)),
+            *steering,
+        ],
+        reminder="",
+        tools=Toolset({} if tool is None else {tool.name: tool}, None).definitions,
+        progress=Progress(0, state["usage"], state["elapsed_s"]),
+        step=state["step_count"] + 1,
+    )
+    try:
+        reply, usage = await call_model(call, session, emit)
+    except (LimitReached, ModelError) as error:
+        notice(emit, f"The summary could not be written: {error}")
+        return {"answer": results}
+    said = reply.text.strip() if read_reply([reply], None).kind == "answer" else ""
+    return {"answer": said or results, "usage": usage, **_structured(reply, wanted)}
+
+
+def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:
+    if wanted is None:
+        return {}
+    for call in reply.tool_calls:
+        try:
+            return {"structured": structured_value(call["args"], wanted)}
+        except ToolError:
+            continue
+    return {"structured": read_reply([reply], wanted).structured}

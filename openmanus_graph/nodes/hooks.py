@@ -37,10 +37,9 @@ from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import ManusInput, ManusOutput, ManusState
 from openmanus_graph.state.settings import Settings
-from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.agent import Agent, resolve_tools
 from openmanus_graph.tool_calls.context import ledger_of
 from openmanus_graph.tool_calls.questions import Questions
-from openmanus_graph.tool_calls.resolve_tools import resolve_tools
 
 Middleware = AgentMiddleware[Any, Any, Any]
 HOOKS: tuple[NodeHook, ...] = ("before_agent", "before_model", "after_model", "after_agent")

@@ -13,23 +13,15 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import (
-    HANDOVER_KEY,
-    ORIGIN_KEY,
-    STEP_KEY,
-    last_user_message,
-)
-from openmanus_graph.model_calls.budget import sharing
+from openmanus_graph.conversation import history
+from openmanus_graph.model_calls import budget, recorder, summaries
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
-from openmanus_graph.model_calls.recorder import recorded_fact
-from openmanus_graph.model_calls.summaries import cut_middle
-from openmanus_graph.planning import flow
-from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, run_evidence, step_prompt
+from openmanus_graph.planning import flow, plan_view, step_outcome
+from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
     ExecutorRun,
     ExecutorSet,
-    StepLimits,
     metadata_inside,
     named_files,
 )
@@ -40,12 +32,10 @@ from openmanus_graph.planning.parallel_batch import (
     plan_around,
     report_of,
 )
-from openmanus_graph.planning.plan import emit_step_event, most_at_once, publish_plan
-from openmanus_graph.runtime.artifacts import changed_files, take_baseline
+from openmanus_graph.planning.plan import most_at_once
+from openmanus_graph.runtime import artifacts, limits, session_registry
 from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.runtime.limits import reached_limit
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.provenance import seen_links
 from openmanus_graph.safety.value_labels import openings_since
 from openmanus_graph.state.context import Context
@@ -64,7 +54,7 @@ from openmanus_graph.tools import web_traits
 
 async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Start a parallel batch of steps whose dependencies are completed; at a limit stop the run."""
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     settings, branch = session.settings, session.on_fork(state["branch"])
     begins: dict[str, Any] = {"branch": branch, "status": None, "stop_reason": None, "answer": ""}
     if flow.unfinished_plan(state):  # a run that was stopped there resumes
@@ -72,7 +62,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     step_runs = flow.step_runs_of(state)
     not_started = (step_run["status"] == "not_started" for step_run in step_runs)
     if flow.steps_under_way(step_runs) or any(not_started):
-        limit = reached_limit(flow.progress_of(state, settings), settings)
+        limit = limits.reached_limit(flow.progress_of(state, settings), settings)
         if limit is not None:
             runtime.stream_writer(limit.event())
             return {"status": "stopped", "stop_reason": limit.reason}
@@ -82,22 +72,18 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     begun = flow.begun_step_updates(step_runs, most)
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
-    await publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    await plan_view.publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    current = flow.step_runs_of(now)
+    under_way = flow.steps_under_way(current)
+    left = [step_run for step_run in current if step_run["status"] == "not_started"]
+    width = min(most, most_at_once([*under_way, *left])) if len(under_way) > 1 else len(under_way)
     session.cached((ParallelBatch, now["batch"]), lambda: ParallelBatch(now, session, most))
     return {
         **begins,
         "steps": {**blocked, **begun},
         "batch": now["batch"],
-        "workers": batch_width(now, most),
+        "workers": width,
     }
-
-
-def batch_width(state: PlanningState, most: int) -> int:
-    """Return how many workers a parallel batch has: one if a single step is under way."""
-    step_runs = flow.step_runs_of(state)
-    begun = flow.steps_under_way(step_runs)
-    left = [step_run for step_run in step_runs if step_run["status"] == "not_started"]
-    return min(most, most_at_once([*begun, *left])) if len(begun) > 1 else len(begun)
 
 
 async def route_after_schedule(state: PlanningState) -> list[Send] | str:
@@ -115,7 +101,7 @@ async def route_after_schedule(state: PlanningState) -> list[Send] | str:
 
 
 def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
-    user = last_user_message(state["messages"])
+    user = history.last_user_message(state["messages"])
     return WorkerInput(
         batch=state["batch"],
         worker=step_run["worker"],
@@ -157,7 +143,7 @@ async def run_step(
     given: WorkerInput, runtime: Runtime[Context], *, worker: AnyGraph, planning: Flow
 ) -> dict[str, Any]:
     """Have a worker do its steps until the parallel batch ends."""
-    session, number = await enter_session(runtime), given["worker"]
+    session, number = await session_registry.enter_session(runtime), given["worker"]
     batch = await _batch_of(given["batch"], session, planning)
     batch.emit = runtime.stream_writer
     await batch.enter(number)
@@ -202,7 +188,7 @@ async def enter_batch(
     state: WorkerState, runtime: Runtime[Context]
 ) -> tuple[Session, ParallelBatch]:
     """Return the session and the parallel batch of a worker, after merging its saved report."""
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     batch = _known_batch(state["batch"], session)
     batch.learn(state["worker"], report_of(state))
     return session, batch
@@ -223,11 +209,11 @@ async def execute_step(
 ) -> dict[str, Any]:
     """Invoke the executor on the step. Whatever it raises is a failure of this step alone."""
     started = time.monotonic()
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
     run = state["message_id"]
-    emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
-    await asyncio.to_thread(take_baseline, session.workspace, run, fresh=False)
+    plan_view.emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
+    await asyncio.to_thread(artifacts.take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
         step_messages(state),
@@ -236,21 +222,21 @@ async def execute_step(
         outer_context=runtime.context,
         config={"metadata": metadata_inside(get_config(), str(step_run["worker"]), step_run["id"])},
     )
-    with sharing(batch.budget):
+    with budget.sharing(batch.budget):
         outcome = await executor_run.run()
 
     def files_of_run() -> list[list[str]]:
-        changed = [file["path"] for file in changed_files(session.workspace, run)]
+        changed = [file["path"] for file in artifacts.changed_files(session.workspace, run)]
         return [named_files(changed, outcome.messages), executor_run.written_files.written_files]
 
-    named, written = await recorded_fact(session, f"files of {run}", files_of_run)
+    named, written = await recorder.recorded_fact(session, f"files of {run}", files_of_run)
     urls = await asyncio.to_thread(seen_links, outcome.text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = flow.is_limit(outcome.kind)
     paused_run = flow.pause_run(executor_run.values_to_resume, run) if paused_by_limit else None
     is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
-    result = cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
+    result = summaries.cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],
         "outcome": outcome.kind,
@@ -258,7 +244,7 @@ async def execute_step(
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
-        "evidence": "" if paused_by_limit else run_evidence(outcome.messages),
+        "evidence": "" if paused_by_limit else step_outcome.run_evidence(outcome.messages),
         "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
@@ -272,11 +258,11 @@ async def execute_step(
     }
 
 
-def step_limits(state: WorkerState, settings: Settings) -> StepLimits:
+def step_limits(state: WorkerState, settings: Settings) -> step_outcome.StepLimits:
     left_s = float("inf")
     if settings.timeout_s is not None:
         left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
-    return StepLimits(
+    return step_outcome.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,
@@ -291,9 +277,9 @@ def step_messages(state: WorkerState) -> list[AnyMessage]:
         return flow.resumed_messages(step_run["paused_run"], state["message_id"])
     task = state.get("task", "")
     extra: dict[str, Any] = {
-        ORIGIN_KEY: state["origin"],
-        STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
-        HANDOVER_KEY: not task,
+        history.ORIGIN_KEY: state["origin"],
+        history.STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
+        history.HANDOVER_KEY: not task,
         "images": state["images"],
     }
     return [HumanMessage(state["prompt"], id=state["message_id"], additional_kwargs=extra)]
@@ -305,6 +291,6 @@ async def missing_executor(
     """Fail a step whose executor no longer exists. Trying again would not help."""
     step_run = flow.current_step(state)
     there = ", ".join(executors.names)
-    why = f"There is no executor {step_run['executor']} any more; there is: {there}."
+    why = f"There is no executor {step_run['executor']} any more. Available: {there}."
     failed = {"outcome": "failed", "result": why, "failures": flow.MAX_ATTEMPTS - 1}
     return {"steps": {step_run["id"]: {"attempt": step_run["attempt"], **failed}}}

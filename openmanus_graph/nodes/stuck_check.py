@@ -1,4 +1,7 @@
-"""`stuck_check`: snapshots changed files, ends a run that is over or stuck, hints at problems."""
+"""`stuck_check`: snapshots changed files, ends a run that is over or stuck, hints at problems.
+
+`terminate`: every run ends here, whether or not the tool of that name ended it.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -10,27 +13,13 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send
 
 from openmanus_graph.backends.persistence.steering import steering_reader
+from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation.history import (
-    LENGTH_LIMIT,
-    last_results,
-    last_text,
-    pending_calls,
-)
+from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.replies import (
-    NO_FILES,
-    ReplyKind,
-    ReplyReading,
     ToolEnding,
-    answer_beside_calls,
-    answer_rules,
-    asked_about_ending,
     asked_to_end_before,
     failure,
-    judge_answer,
-    read_reply,
-    replies_without_calls,
-    task_of,
     tool_ending,
     tool_outcome,
 )
@@ -38,12 +27,12 @@ from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.nodes.think import sends_of_calls
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime.artifacts import find_named_files
+from openmanus_graph.runtime.artifacts import changed_files, find_named_files
 from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ManusState
+from openmanus_graph.state.manus import ManusState, no_claims
 from openmanus_graph.tool_calls.agent import Agent
 
 UNANSWERED = (
@@ -51,19 +40,19 @@ UNANSWERED = (
 )
 
 
-PROBLEMS: dict[ReplyKind, tuple[str, str]] = {
+PROBLEMS: dict[replies.ReplyKind, tuple[str, str]] = {
     "announcement": ("reply_announced", "The reply announces work and does none"),
     "unread_call": (
         "reply_unread_call",
         "The reply seems to make a tool call as text, in a form that is not read",
     ),
-    "cut": ("reply_cut", f"The reply was cut off by {LENGTH_LIMIT}"),
+    "cut": ("reply_cut", f"The reply was cut off by {history.LENGTH_LIMIT}"),
     "empty": ("empty_reply", "The reply was empty"),
     "unstructured": ("structured_answer", "The reply is not in the form that was asked for"),
     "hollow": ("reply_hollow", "The reply does not answer the task"),
     "echo": (
         "reply_hollow",
-        "The reply repeats the task or what the model was told, or holds nothing",
+        "The reply repeats the task or the model's instructions, or holds nothing",
     ),
     "figures": (
         "reply_figures",
@@ -78,11 +67,11 @@ PROBLEMS: dict[ReplyKind, tuple[str, str]] = {
 }
 """Replies that are neither calls nor the answer: the prompt that asks the model about one, and what
 is wrong with it."""
-FAILED: dict[ReplyKind, str] = {
+FAILED: dict[replies.ReplyKind, str] = {
     "announcement": "The model announced work and did not do it, also when it was asked to.",
     "unread_call": "The model writes its tool calls as text in a form that is not read, also when "
     "it was asked about it; turn on the parser of tool calls at its server.",
-    "cut": f"The reply was cut off by {LENGTH_LIMIT} again and again.",
+    "cut": f"The reply was cut off by {history.LENGTH_LIMIT} again and again.",
 }
 """Why a run fails that gets no answer, if that is more than the problem."""
 
@@ -102,16 +91,20 @@ async def end_or_steer(
     """End a run that is over, has failed or repeats itself; else steer it with a hint."""
     messages, hint_before = state["messages"], state.get("hint", "")
     ending, stuck = tool_ending(messages), detect_stuck(messages)
-    files = NO_FILES
-    if ending is not None or replies_without_calls(messages):  # this may search the workspace
-        run, task = state["run_message"], task_of(messages)
+    files = replies.NO_FILES
+    if ending is not None or replies.replies_without_calls(
+        messages
+    ):  # this may search the workspace
+        run, task = state["run_message"], replies.task_of(messages)
         files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
-    rules = answer_rules(session.settings, files, small=await asks_small_model(session))
-    reading = read_reply(messages, session.settings.response_format, rules)
-    said = answer_beside_calls(messages, files) if ending else ""
+    rules = replies.answer_rules(session.settings, files, small=await asks_small_model(session))
+    reading = replies.read_reply(messages, session.settings.response_format, rules)
+    said = replies.answer_beside_calls(messages, files) if ending else ""
     if said and ending is not None and ending.ending == "success":
-        reading = judge_answer(said, said, messages, rules, asked_about_ending(messages))
-    ended = ended_by_reply(said or last_text(messages), reading)
+        reading = replies.judge_answer(
+            said, said, messages, rules, replies.asked_about_ending(messages)
+        )
+    ended = ended_by_reply(said or history.last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
     steering = await steering_reader(session)
     # An unread steering message keeps the run from ending.
@@ -129,7 +122,10 @@ async def end_or_steer(
 
 
 def ended_by_tool(
-    messages: Sequence[AnyMessage], ending: ToolEnding | None, reading: ReplyReading, said: str
+    messages: Sequence[AnyMessage],
+    ending: ToolEnding | None,
+    reading: replies.ReplyReading,
+    said: str,
 ) -> dict[str, Any] | None:
     """Return how a tool's request ends the run; None if it does not, or the model is asked."""
     if ending is None or ending.failed or reading.kind in PROBLEMS:
@@ -142,7 +138,7 @@ def ended_by_tool(
     return outcome and {"claims": reading.claims, **outcome}
 
 
-def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
+def ended_by_reply(said: str, reading: replies.ReplyReading) -> dict[str, Any] | None:
     """Return how a reply fails the run if it is not an answer, even after the model was asked."""
     if not reading.failed:
         return None
@@ -152,7 +148,7 @@ def ended_by_reply(said: str, reading: ReplyReading) -> dict[str, Any] | None:
 
 
 def hints_for(
-    reading: ReplyReading, ending: ToolEnding | None, said: str, stuck: StuckLevel
+    reading: replies.ReplyReading, ending: ToolEnding | None, said: str, stuck: StuckLevel
 ) -> Iterator[str]:
     if reading.kind in PROBLEMS:
         what = {"what": reading.what} if reading.what else {}
@@ -168,7 +164,7 @@ def hints_for(
 
 def calls_are_left(messages: Sequence[AnyMessage]) -> bool:
     """Return True if some calls of the reply have run, and others come after them."""
-    return bool(last_results(messages) and pending_calls(messages))
+    return bool(history.last_results(messages) and history.pending_calls(messages))
 
 
 async def route_after_stuck_check(
@@ -180,3 +176,28 @@ async def route_after_stuck_check(
     if calls_are_left(state["messages"]):
         return await sends_of_calls(state, config, agent)
     return "think"
+
+
+UNSUPPORTED = (
+    "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
+    "in the task nor in any result. Check it yourself."
+)
+
+
+async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Collect the files and set the answer; at a limit it is the last text."""
+    session = await enter_session(runtime)
+    await (await steering_reader(session)).end_run(state.get("steering", []), runtime.stream_writer)
+    await put_files_back(session, runtime.stream_writer)
+    artifacts = await asyncio.to_thread(changed_files, session.workspace, state["run_message"])
+    answer = state.get("answer")
+    if not answer:
+        why = "The run stopped because its last steps repeated themselves without any result."
+        stuck = state.get("stop_reason") == "stuck"
+        answer = "\n\n".join(
+            filter(None, (history.last_text(state["messages"]), why if stuck else ""))
+        )
+    claims = state.get("claims") or no_claims()
+    if claims["not_found"]:
+        notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
+    return {"answer": answer, "artifacts": artifacts}

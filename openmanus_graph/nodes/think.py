@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
@@ -20,15 +20,9 @@ from langgraph.types import Command, Overwrite, Send
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.steering import announce, steering_reader
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.announcements import NamedFiles
-from openmanus_graph.conversation.history import (
-    cut_by,
-    has_task,
-    is_steering,
-    last_user_message,
-    resumed_state,
-)
-from openmanus_graph.conversation.replies import NO_TASK, answer_rules, failure, read_reply, task_of
+from openmanus_graph.conversation.replies import NO_TASK, failure
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.model_calls.compaction import ModelCallResult, call_with_compaction, close_run
 from openmanus_graph.model_calls.recorder import recorded_fact
@@ -40,25 +34,19 @@ from openmanus_graph.nodes.think_request import (
     build_call,
     with_new_environment,
 )
-from openmanus_graph.runtime.artifacts import find_named_files, take_baseline
+from openmanus_graph.runtime import artifacts, limits, replaying, session_registry
 from openmanus_graph.runtime.events import Emit, notice
-from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
-from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session, open_state
-from openmanus_graph.runtime.session_registry import enter_session, running_session
+from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage
-from openmanus_graph.tool_calls.agent import Agent
+from openmanus_graph.tool_calls.agent import Agent, ResolvedTools, resolve_tools
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.questions import believed
-from openmanus_graph.tool_calls.resolve_tools import ResolvedTools, resolve_tools
 from openmanus_graph.tool_calls.sequential_groups import open_groups
 from openmanus_graph.tools import tool_names
-
-if TYPE_CHECKING:
-    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
 
 
 async def think(
@@ -68,10 +56,16 @@ async def think(
     step = await begin_step(state, runtime, agent)
     await asks_small_model(step.session, step.progress.steps + 1)
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
-    if reason := tools.fatal_reason if has_task(step.state["messages"]) else NO_TASK:
+    if reason := tools.fatal_reason if history.has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
     step = await with_new_environment(step, tools)
-    middleware = model_middleware(step, tools)
+    middleware = None
+    if hooks := with_hook(agent.middleware, "wrap_model_call"):
+        # Only here, as it imports `langchain.agents`, a tenth of the time to start.
+        from openmanus_graph.model_calls.model_middleware import ModelCallHooks
+
+        offered = tools.toolset.tools
+        middleware = ModelCallHooks(hooks, offered, step.state, runtime, step.session)
     call = await build_call(step, tools, middleware)
     announce(step.unread, step.emit)
     result = await call_with_compaction(call, step.session, step.emit)
@@ -86,13 +80,13 @@ async def think(
 async def begin_step(state: ManusState, runtime: Runtime[Context], agent: Agent) -> AgentStep:
     """Enter the session, begin a run if there is a new user message, and read steering messages."""
     started = time.monotonic()
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     now: ManusState = {**state, **begun}  # type: ignore[typeddict-item]  # begun's keys are the state's
     steering = await steering_reader(session)
     read_before = await steering.record_read(state.get("steering", []), begun=bool(begun))
-    progress = Progress.of(now)
-    if (replay := current_replay()) is not None:  # the time of the recorded run counts
+    progress = limits.Progress.of(now)
+    if (replay := replaying.current_replay()) is not None:  # the time of the recorded run counts
         progress = replace(progress, elapsed_s=replay.elapsed_s())
     return AgentStep(
         agent=agent,
@@ -122,7 +116,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
         begun["run_date"] = await recorded_fact(session, "date", today)
         session.files_may_differ = bool(session.lineage.came_back)  # no call was made yet
         run, fresh = begun["run_message"], bool(session.fork_id)
-        await asyncio.to_thread(take_baseline, session.workspace, run, fresh=fresh)
+        await asyncio.to_thread(artifacts.take_baseline, session.workspace, run, fresh=fresh)
         rules = [rule for rule in session.settings.rules if rule.tool not in agent.tools]
         for warning in unknown_tools(rules, [*agent.tools, *tool_names()]) if rules else ():
             notice(emit, warning)
@@ -132,7 +126,7 @@ async def begin_run(state: ManusState, session: Session, agent: Agent, emit: Emi
 def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
     """Return the fresh counts of a run that a new or edited user message begins, else nothing."""
     messages = state["messages"]
-    message = last_user_message(messages)
+    message = history.last_user_message(messages)
     message_id = (message.id if message else None) or "start"
     new_fork = fork_id not in state.get("branch", "")
     edited = new_fork and message is not None and messages[-1] is message
@@ -146,23 +140,12 @@ def fresh_counts(state: ManusState, fork_id: str) -> ManusUpdate:
         "usage": no_usage(),
         "hint": "",
         "structured": None,
-        **resumed_state(message),
+        **history.resumed_state(message),
     }
 
 
 def today() -> str:
     return datetime.datetime.now(tz=datetime.UTC).astimezone().date().isoformat()
-
-
-def model_middleware(step: AgentStep, tools: ResolvedTools) -> "ModelCallHooks | None":
-    """Return the `wrap_model_call` hooks around this agent step's model call; None without any."""
-    hooks = with_hook(step.agent.middleware, "wrap_model_call")
-    if not hooks:
-        return None
-    # Only here, as it imports `langchain.agents`, a tenth of the time to start.
-    from openmanus_graph.model_calls.model_middleware import ModelCallHooks
-
-    return ModelCallHooks(hooks, tools.toolset.tools, step.state, step.runtime, step.session)
 
 
 async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
@@ -221,7 +204,7 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
 
 async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) -> ManusUpdate:
     """Return the update for a model call's outcome: the end of the run, or one more agent step."""
-    if isinstance(result.ended, LimitReached):
+    if isinstance(result.ended, limits.LimitReached):
         ended = {"status": "stopped", "stop_reason": result.ended.reason, "hint": ""}
         return {**ended, "answer": result.answer, "structured": result.structured}
     if isinstance(result.ended, ModelError):
@@ -232,14 +215,14 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = step.state["run_message"]
-    look = partial(find_named_files, step.session.workspace, run, task_of(said))
+    look = partial(artifacts.find_named_files, step.session.workspace, run, replies.task_of(said))
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
     small = await asks_small_model(step.session)
-    rules = answer_rules(step.session.settings, NamedFiles(**found), small=small)
-    reading = read_reply(said, step.session.settings.response_format, rules)
+    rules = replies.answer_rules(step.session.settings, NamedFiles(**found), small=small)
+    reading = replies.read_reply(said, step.session.settings.response_format, rules)
     if reading.kind != "answer":
         return {"step_count": call.step}
-    if cause := cut_by(result.reply):
+    if cause := history.cut_by(result.reply):
         notice(step.emit, f"The answer was cut off by {cause}.")
     return {
         "step_count": call.step,
@@ -281,7 +264,7 @@ async def route_after_think(
 
 async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_check", "terminate"]:
     """Show a new reply to the hooks. Without one the run has ended, or is to be stopped."""
-    said = (one for one in reversed(state["messages"]) if not is_steering(one))
+    said = (one for one in reversed(state["messages"]) if not history.is_steering(one))
     newest, ended = next(said, None), state.get("stop_reason")
     if newest is not None and newest.type == "ai" and ended in (None, "answer"):
         return "replied"
@@ -290,7 +273,7 @@ async def route_after_reply(state: ManusState) -> Literal["replied", "stuck_chec
 
 async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent) -> list[Send]:
     """Return a task for each sequential group of open calls that can begin now."""
-    session = running_session(config)
+    session = session_registry.running_session(config)
     resolved = session and session.resolved.get(agent)
     toolset = resolved.toolset if resolved else None
     groups = await open_groups(
@@ -310,14 +293,10 @@ async def begin(
 ) -> Command[Any]:
     """Reset the counts as `think` does, so that the hooks before it see a run that has begun.
 
-    A node of graphs with hooks of middlewares before the first `think`.
-
-    Args:
-        state: Before the run.
-        first_node: The node to go to when a run begins.
-        loop_entry: The first node of the loop, to go to when a run resumes.
+    A node of graphs with hooks of middlewares before the first `think`. It goes to `first_node`
+    when a run begins, to `loop_entry` when one resumes.
     """
-    session = await enter_session(runtime)
+    session = await session_registry.enter_session(runtime)
     begun = await begin_run(state, session, agent, runtime.stream_writer)
     update: dict[str, Any] = reset_state(begun, state)
     if begun:

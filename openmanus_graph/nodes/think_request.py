@@ -1,9 +1,9 @@
-"""The request of an agent step: the system prompt, the reminder, the live state."""
+"""The request of an agent step: system prompt, environment, reminder, live state."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,45 +12,25 @@ from langgraph.runtime import Runtime
 
 from openmanus_graph.backends.browser.action_specs import HANDLE as BROWSER_HANDLE
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
-from openmanus_graph.backends.files.overview import made_files
+from openmanus_graph.backends.files.overview import made_files, workspace_listing
 from openmanus_graph.backends.persistence.steering import SteeringReader
-from openmanus_graph.conversation.history import (
-    ENVIRONMENT_KEY,
-    HANDOVER_KEY,
-    LISTING,
-    STEP_KEY,
-    last_results,
-    last_user_message,
-    recently_called,
-    with_environment,
-)
-from openmanus_graph.conversation.replies import asks_again, task_of
-from openmanus_graph.model_calls.budget import keeps_summary_reserve
-from openmanus_graph.model_calls.call_model import LiveState, ModelCall, ReadState
-from openmanus_graph.model_calls.compaction import is_closed
-from openmanus_graph.model_calls.environment import environment, file_listing
-from openmanus_graph.model_calls.recorder import (
-    INSTRUCTIONS,
-    SKILLS,
-    awaited_fact,
-    fact_of_run,
-    recorded_fact,
-    with_recorded_folders,
-    without_data,
-)
-from openmanus_graph.model_calls.run_models import asks_small_model
+from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
+from openmanus_graph.backends.sandbox.libraries import usual_libraries
+from openmanus_graph.conversation import history, replies
+from openmanus_graph.conversation.announcements import named_files
+from openmanus_graph.conversation.history import ENVIRONMENT_KEY, LISTING, with_environment
+from openmanus_graph.model_calls import budget, call_model, compaction, recorder, run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, sleep_unless_stopped
 from openmanus_graph.runtime.output import copy_skills
 from openmanus_graph.runtime.session import Session, lost_state
-from openmanus_graph.safety.provenance import person_words
+from openmanus_graph.safety import provenance, urls, value_labels
 from openmanus_graph.safety.unquoted_text import mark_untrusted
-from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ManusState
-from openmanus_graph.tool_calls.agent import Agent
-from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
+from openmanus_graph.state.settings import SandboxSettings, Settings
+from openmanus_graph.tool_calls.agent import Agent, ResolvedTools
 
 if TYPE_CHECKING:
     from openmanus_graph.model_calls.model_middleware import ModelCallHooks
@@ -102,14 +82,14 @@ async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentSt
     Not for an agent with the caller's own system prompt.
     """
     settings, messages = step.session.settings, step.state["messages"]
-    user = last_user_message(messages)
+    user = history.last_user_message(messages)
     own_prompt = settings.prompts.get("system") or step.agent.prompts.get("system")
     if user is None or own_prompt is not None:
         return step
     facts = await environment(step.session, step.agent.tools, step.state["run_date"])
     if READ_FILE in step.agent.tools and settings.skills:
         copy = partial(copy_skills, settings.skills, step.session.workspace)
-        where = await fact_of_run(step.session, "skills folder", copy, str)
+        where = await recorder.fact_of_run(step.session, "skills folder", copy, str)
         facts["skills"] = render("skills_folder", folder=str(where))
     heads: list[str] = []
     if ENVIRONMENT_KEY not in user.additional_kwargs:  # the run begins
@@ -117,12 +97,12 @@ async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentSt
             from openmanus_graph.tools.memory import memory_prompt  # which few runs have
 
             facts["memory"] = await memory_prompt(step.session)
-        is_part = STEP_KEY in user.additional_kwargs  # its author names the files
+        is_part = history.STEP_KEY in user.additional_kwargs  # its author names the files
         if settings.listing and not is_part and not FILE_TOOLS.isdisjoint(step.agent.tools):
             run = step.state["run_message"]
-            words = person_words(user)
+            words = provenance.person_words(user)
             facts[LISTING], heads = await file_listing(step.session, run, words)
-    known = with_environment(messages, with_recorded_folders(facts, step.session), heads)
+    known = with_environment(messages, recorder.with_recorded_folders(facts, step.session), heads)
     if known is None:
         return step
     reported = [one for one in known if one.id == user.id]
@@ -131,13 +111,21 @@ async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentSt
 
 async def build_call(
     step: AgentStep, tools: ResolvedTools, middleware: "ModelCallHooks | None"
-) -> ModelCall:
+) -> call_model.ModelCall:
     """Return the model call of this agent step: from the state, with its reminder."""
     messages = step.state["messages"]
     suffix = reminder(step, tools)
-    if last_results(messages) and await asks_small_model(step.session):
-        suffix = "\n\n".join(filter(None, (suffix, await _task_again(step, tools))))
-    return ModelCall(
+    if history.last_results(messages) and await run_models.asks_small_model(step.session):
+        # Small models lose sight of the task, and of the files that were made. Files are shown only
+        # after the run has read any, because reading restricts what it may do.
+        made = ""
+        if value_labels.labels_of(messages, tools.toolset.traits).read_private:
+            read = partial(made_files, step.session.workspace, step.state["run_message"])
+            made = await recorder.recorded_fact(step.session, "made files", read)
+        task = replies.task_of(messages)[:MOST_REMINDED_CHARS]
+        again = render("task_again", task=task, made=mark_untrusted(made) if made else "none")
+        suffix = "\n\n".join(filter(None, (suffix, again)))
+    return call_model.ModelCall(
         system=await system_prompt(step),
         history=[*messages, *step.unread] if step.unread else messages,
         reminder=suffix,
@@ -150,23 +138,10 @@ async def build_call(
         live_state=live_state(step.session, step.state),
         sleep=sleep_unless_stopped,
         middleware=middleware,
-        keeps_reserve=keeps_summary_reserve(step.progress.steps),
-        resamples=asks_again(messages),
+        keeps_reserve=budget.keeps_summary_reserve(step.progress.steps),
+        resamples=replies.asks_again(messages),
         says_what_is_left=True,
     )
-
-
-async def _task_again(step: AgentStep, tools: ResolvedTools) -> str:
-    """Return the task and the files that were made, which small models lose sight of.
-
-    Files are shown only after the run has read any, because reading restricts what it may do.
-    """
-    messages, made = step.state["messages"], ""
-    if labels_of(messages, tools.toolset.traits).read_private:
-        read = partial(made_files, step.session.workspace, step.state["run_message"])
-        made = await recorded_fact(step.session, "made files", read)
-    task = task_of(messages)[:MOST_REMINDED_CHARS]
-    return render("task_again", task=task, made=mark_untrusted(made) if made else "none")
 
 
 async def system_prompt(step: AgentStep) -> str:
@@ -175,20 +150,22 @@ async def system_prompt(step: AgentStep) -> str:
     own = settings.prompts.get("system") or step.agent.prompts.get("system")
     if own is not None:
         return f"{own}\n\n{render('text_from_outside')}"
-    asked = last_user_message(step.state["messages"])
-    hands_over = asked is not None and asked.additional_kwargs.get(HANDOVER_KEY, False)
+    asked = history.last_user_message(step.state["messages"])
+    hands_over = asked is not None and asked.additional_kwargs.get(history.HANDOVER_KEY, False)
     ending = render("step_ending" if hands_over else step.agent.ending)
     said = render(step.agent.system_prompt, ending=ending)
-    if step.agent.name == "manus" and await asks_small_model(step.session):
+    if step.agent.name == "manus" and await run_models.asks_small_model(step.session):
         said = render("small_system")
     parts = [said, render("text_from_outside")]
-    instructions = await fact_of_run(step.session, INSTRUCTIONS, lambda: settings.instructions)
+    instructions = await recorder.fact_of_run(
+        step.session, recorder.INSTRUCTIONS, lambda: settings.instructions
+    )
     if instructions:
         parts.append(render("project_instructions", instructions=instructions))
     if READ_FILE in step.agent.tools:
         lines = "\n".join(f"- {skill.name}: {skill.description}" for skill in settings.skills)
         skills = render("skills", skills=lines) if lines else ""
-        parts.append(await fact_of_run(step.session, SKILLS, lambda: skills))
+        parts.append(await recorder.fact_of_run(step.session, recorder.SKILLS, lambda: skills))
     return "\n\n".join(filter(None, parts))
 
 
@@ -205,7 +182,7 @@ def reminder(step: AgentStep, tools: ResolvedTools) -> str:
     parts = (
         next_step,
         step.state.get("hint", ""),
-        render("resumed") if is_closed(step.state["messages"]) else "",
+        render("resumed") if compaction.is_closed(step.state["messages"]) else "",
         render("lost_handle_state", lost_state=_listed(lost)) if lost else "",
         render("kept_browser") if step.browser_restorable else "",
         render("server_changes", changes=_listed(tools.changes)) if tools.changes else "",
@@ -217,32 +194,32 @@ def _listed(items: Iterable[str]) -> str:
     return mark_untrusted("\n".join(f"- {item}" for item in items))
 
 
-def live_state(session: Session, state: ManusState) -> LiveState | None:
+def live_state(session: Session, state: ManusState) -> call_model.LiveState | None:
     """Return the view of the browser or the desktop, whichever was used last."""
     messages = state["messages"]
     open_handles = {identity.partition(":")[0] for identity in session.identities()}
     for last in range(1, RECENT_MESSAGES + 1):
-        if recently_called(messages, BROWSER, last) and BROWSER_HANDLE in open_handles:
+        if history.recently_called(messages, BROWSER, last) and BROWSER_HANDLE in open_handles:
             # Only here: a run that needs no browser loads nothing of it.
             from openmanus_graph.backends.browser.pages import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
-            return LiveState("The browser shows now:", _recorded_state(session, read))
-        if recently_called(messages, DESKTOP, last) and DESKTOP_HANDLE in open_handles:
+            return call_model.LiveState("The browser shows now:", _recorded_state(session, read))
+        if history.recently_called(messages, DESKTOP, last) and DESKTOP_HANDLE in open_handles:
             from openmanus_graph.backends.desktop.actions import state_for_request
 
             read = partial(state_for_request, session, after_observation=last == 1)
             shown = _recorded_state(session, read)
-            return LiveState("The screen shows now:", shown, needs_pictures=True)
+            return call_model.LiveState("The screen shows now:", shown, needs_pictures=True)
     return None
 
 
-def _recorded_state(session: Session, read: ReadState) -> ReadState:
+def _recorded_state(session: Session, read: call_model.ReadState) -> call_model.ReadState:
     """Record what a live handle shows."""
 
     async def recorded(picture: bool) -> tuple[str, str | None]:
-        text, shown = await awaited_fact(
-            session, "live state", partial(read, picture), without_data
+        text, shown = await recorder.awaited_fact(
+            session, "live state", partial(read, picture), recorder.without_data
         )
         return text, shown
 
@@ -256,4 +233,76 @@ async def browser_restorable(state: ManusState, session: Session) -> bool:
         return False
     # A thread imports it, and only here: a run that needs no browser loads nothing of it.
     kept = await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.kept_state")
-    return await recorded_fact(session, "kept browser", partial(kept.has_kept_tabs, session))
+    return await recorder.recorded_fact(
+        session, "kept browser", partial(kept.has_kept_tabs, session)
+    )
+
+
+_NETWORK = "reach the network"
+_NO_NETWORK = "have no network: nothing can be installed"
+_PYTHON_TOOLS = frozenset({"python_execute", "bash"})
+
+
+async def environment(session: Session, tools: Collection[str], date: str) -> dict[str, str]:
+    """Return the facts for all agents, by name.
+
+    None of them changes within a run, unless it is resumed elsewhere or with other settings.
+    """
+    settings = session.settings
+    shown = await run_models.run_models(session).see_pictures()
+    models = await run_models.run_models(session).configured()
+    free = await recorder.fact_of_run(
+        session, "free models", lambda: all(one.is_free(settings.prices) for one in models)
+    )
+    limits = [one for one in _limits(settings) if not (free and one.startswith("$"))]
+    facts = {
+        "environment": render(
+            "environment",
+            workspace=str(settings.workspace),
+            date=date,
+            pictures="shown" if shown else "not shown",
+            limits=" and ".join(limits),
+        )
+    }
+    if not _PYTHON_TOOLS.isdisjoint(tools):
+        libraries, reachable = await recorder.fact_of_run(
+            session, "python", partial(_python, settings.sandbox)
+        )
+        facts["python"] = render(
+            "environment_python",
+            libraries=libraries or "the libraries of its image",
+            network=_NETWORK if reachable else _NO_NETWORK,
+        )
+        if settings.sandbox.mode == "ssh":
+            facts["elsewhere"] = render("environment_elsewhere", host=settings.sandbox.ssh_host)
+    return facts
+
+
+def _limits(settings: Settings) -> Iterator[str]:
+    yield f"{settings.max_steps} steps"
+    yield f"${settings.max_cost_usd:g}"
+    if settings.max_total_tokens is not None:
+        yield f"{settings.max_total_tokens} tokens"
+    if settings.timeout_s is not None:
+        yield f"{settings.timeout_s:.0f} seconds"
+
+
+async def file_listing(session: Session, run: str, task: str) -> tuple[str, list[str]]:
+    """Return the list of the workspace's files as a run begins, and those whose content it shows.
+
+    After a file's content is shown, more needs approval. So if the user's words are about a site,
+    only the files that they name are shown.
+    """
+    is_about_site = any(urls.urls_in(task)) or any(urls.named_domains(task))
+    only = named_files(task) if is_about_site else None
+    small = await run_models.asks_small_model(session)
+    read = partial(workspace_listing, session.workspace, only, small=small)
+    text, heads = await recorder.recorded_fact(session, f"listing of {run}", read, list)
+    return (render("listing", files=mark_untrusted(text)), heads) if text else ("", heads)
+
+
+@cache
+def _python(sandbox: SandboxSettings) -> list[Any]:
+    """Return the available libraries, and whether programs reach the network. Blocks at first."""
+    reachable = reaches_network(backend_name(sandbox), sandbox)
+    return [", ".join(usual_libraries(sandbox)), reachable]

@@ -1,8 +1,15 @@
-"""What makes one agent differ from another: name, tools and prompts."""
+"""What makes one agent differ from another, and which tools its runs offer.
 
+An agent's own tools stay the same during a run; those of MCP servers may come and go.
+"""
+
+import asyncio
+import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +17,27 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.config.mcp import check_servers
 from openmanus_graph.conversation.replies import ResponseFormat
-from openmanus_graph.errors import ConfigError
+from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.model_calls.recorder import fact_of_run
+from openmanus_graph.model_calls.run_models import asks_small_model, run_models
+from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
-from openmanus_graph.state.context import MCPServer
+from openmanus_graph.safety.policy import wrong_arguments
+from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.tool_calls.declaration import traits_of
+from openmanus_graph.tool_calls.tool_search import ToolSearch
+from openmanus_graph.tool_calls.toolset import Toolset
 
 if TYPE_CHECKING:
+    from openmanus_graph.backends.mcp.schemas import DescribedTool
+    from openmanus_graph.backends.mcp.tool import ServerTools
     from openmanus_graph.runtime.middleware import Middleware
+
+    ServerToolsResolver = Callable[..., Awaitable[ServerTools]]
 
 ToolLike = BaseTool | Callable[..., Any] | MCPServer
 PROMPTS = ("system", "next_step")
@@ -59,8 +80,7 @@ def with_tools(
 ) -> Agent:
     """Return the agent with these tools, those of its middleware, and these prompts.
 
-    Raises:
-        ConfigError: Two tools with one name, something that is not a tool, or an unknown prompt.
+    ConfigError: two tools with one name, something that is not a tool, or an unknown prompt.
     """
     found: dict[str, BaseTool] = {}
     given = [*tools, *(tool for one in agent.middleware for tool in getattr(one, "tools", ()))]
@@ -102,3 +122,228 @@ def _origin(tool: BaseTool) -> str:
     module = str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
     packages = packages_distributions().get(module.partition(".")[0], [])
     return f"the package {' or '.join(dict.fromkeys(packages))}" if packages else module
+
+
+LATER_TOOLS = frozenset({
+    "ask_human", "browser_use", "computer_use", "crawl4ai", "data_visualization", "delegate",
+    "fetch_page", "memory", "planning", "read_untrusted", "str_replace_editor", "web_search",
+})  # fmt: skip
+"""Tools that a small model has to find by `search_tools`."""
+MOST_FOR_SMALL = 6
+ADD = "+"
+"""Begins the name of an optional tool that is offered in addition."""
+_BLIND = (
+    "The model is not known to see pictures: choose one that does by --model, set vision_model, or "
+    "[llm] sees_images = true if this one sees."
+)
+
+
+@dataclass(frozen=True)
+class ResolvedTools:
+    """The tools of one agent step."""
+
+    toolset: Toolset
+    changes: tuple[str, ...] = ()
+    """Changes of the servers, for the model."""
+    fatal_reason: str = ""
+    """Why the run cannot continue without the servers; empty if it can."""
+    acknowledge: Callable[[], None] = lambda: None
+    """To be called when the model has read the changes."""
+
+
+async def resolve_tools(
+    agent: Agent, session: Session, emit: Emit, *, refresh: bool = False
+) -> ResolvedTools:
+    """Return the tools that an agent step offers; within it always the same.
+
+    ConfigError: an agent that needs servers has none, or what they need is not installed.
+
+    Args:
+        refresh: Look at the servers again, as each agent step does at its start.
+    """
+    known: ResolvedTools | None = None if refresh else session.resolved.get(agent)
+    if known is not None:
+        return known
+    absent = await absent_tools(agent, session)
+    for name, why in absent.items():
+        text = f"{name} is not offered. {why}"
+        session.cached(text, partial(notice, emit, text))
+    replay = current_replay()  # which starts no servers
+    servers: tuple[MCPServer, ...] = ()
+    if replay is None:
+        configured = session.settings.mcp_servers if agent.takes_configured else ()
+        servers = (*agent.servers, *configured)
+        check_servers(servers)
+        servers = tuple(server for server in servers if server.enabled)
+    if replay is not None and (offered := replay.server_tools()) is not None:
+        tools = recorded_server_tools(offered, session)
+        toolset = await _run_toolset(agent, session, absent, tools)
+        resolved = ResolvedTools(toolset, changes=tuple(offered["changes"]))
+    elif servers:
+        resolve_server_tools = await asyncio.to_thread(load_client)
+        found = await resolve_server_tools(
+            servers, session, emit, fresh=refresh, needed=agent.needs_servers
+        )
+        resolved = ResolvedTools(
+            toolset=await _run_toolset(agent, session, absent, found.tools),
+            changes=tuple(change.text for change in found.changes),
+            fatal_reason=found.fatal_reason if agent.needs_servers else "",
+            acknowledge=found.acknowledge,
+        )
+        if refresh:
+            await record_server_tools(session, found.tools, resolved.changes)
+    elif agent.needs_servers and replay is None:
+        raise ConfigError(
+            f"The agent {agent.name} works with the tools of MCP servers, and there is none. "
+            "Name one by --mcp-server NAME, URL or COMMAND, or in mcp.json."
+        )
+    else:
+        resolved = ResolvedTools(await _run_toolset(agent, session, absent))
+    session.resolved[agent] = resolved
+    return resolved
+
+
+async def _run_toolset(
+    agent: Agent,
+    session: Session,
+    absent: Mapping[str, str],
+    server_tools: Sequence[BaseTool] = (),
+) -> Toolset:
+    """Return the toolset of the session's current run: a new one if the servers' tools change."""
+    small = await asks_small_model(session)
+
+    def make() -> Toolset:
+        settings = session.settings
+        tools = {name: tool for name, tool in agent.tools.items() if name not in absent}
+        if settings.response_format is not None and agent.structured_tool is not None:
+            answer = agent.structured_tool(settings.response_format)
+            tools[answer.name] = answer
+        tools |= {tool.name: tool for tool in server_tools}
+        tools, selection = _selected(tools, agent.optional, settings.tools)
+        names = [*tools] if selection is None else [name for name in selection if name in tools]
+        searched = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
+        if len(searched) <= settings.search_tools_above:
+            searched = []
+        if small and len(names) > MOST_FOR_SMALL:
+            searched += [name for name in names if name in LATER_TOOLS]
+        if searched:
+            search = ToolSearch.over([tools[name] for name in searched])
+            tools = {**tools, search.name: search}
+            selection = None if selection is None else [*selection, search.name]
+        untrusted = settings.untrusted_instructions
+        toolset = Toolset(tools, selection, searched, untrusted_prompt=untrusted)
+        if wrong := wrong_arguments(settings.rules, toolset.schemas):
+            raise ConfigError(wrong)
+        return toolset
+
+    return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
+
+
+def _selected(
+    tools: dict[str, BaseTool],
+    optional: Callable[[], Sequence[BaseTool]],
+    selection: Sequence[str] | None,
+) -> tuple[dict[str, BaseTool], Sequence[str] | None]:
+    """Return the tools with the wanted optional ones, and which of all are offered.
+
+    In the selection `+NAME` adds a tool to all others that are selected, or to all.
+    """
+    added = [name.removeprefix(ADD) for name in selection or () if name.startswith(ADD)]
+    plain = selected_alone(selection)
+    others: dict[str, BaseTool] = {}
+    if added:
+        others = {tool.name: tool for tool in optional() if tool.name not in tools}
+    if missing := [name for name in added if name not in others and name not in tools]:
+        raise ConfigError(
+            f"There is no tool {', '.join(missing)} to add. Available: {', '.join(others)}."
+        )
+    known = {name: others[name] for name in added if name in others}
+    return tools | known, None if plain is None else [*plain, *added]
+
+
+def selected_alone(selection: Sequence[str] | None) -> list[str] | None:
+    """Return the names that are offered instead of all, without `+NAME`; None if all are."""
+    if selection is None:
+        return None
+    plain = [name for name in selection if not name.startswith(ADD)]
+    return None if selection and not plain else plain
+
+
+async def absent_tools(agent: Agent, session: Session) -> Mapping[str, str]:
+    """Return why some of an agent's tools cannot be offered in the session's run, by name.
+
+    ConfigError: the agent cannot work without one of them, or the person has named it.
+    """
+    declared = {name: traits_of(tool) for name, tool in agent.tools.items()}
+    depending = {n: t for n, t in declared.items() if t.needs_pictures or t.unavailable}
+    settings = session.settings
+    absent: dict[str, str] = session.find_cached((agent, absent_tools)) or {}
+    if depending and not absent:
+        sees = await run_models(session).see_pictures()
+        for name, traits in depending.items():
+            why = _BLIND if traits.needs_pictures and not sees else ""
+            if not why and traits.unavailable is not None:
+                look = partial(traits.unavailable, settings.sandbox)
+                why = await fact_of_run(session, f"why {name} is unavailable", look)
+            absent |= {name: why} if why else {}
+        session.cached((agent, absent_tools), lambda: absent)
+    for name in {agent.needed_tool, *(settings.tools or ())} & absent.keys():
+        raise ConfigError(f"The agent {agent.name} cannot have {name}. {absent[name]}")
+    return absent
+
+
+def load_client() -> "ServerToolsResolver":
+    """Import the MCP client, which takes most of a second. Blocks.
+
+    ConfigError: it is not installed.
+    """
+    try:
+        from openmanus_graph.backends.mcp.tool import resolve_server_tools
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"MCP servers are configured, which need the extra `mcp`. {install_extra('mcp')}"
+        ) from error
+    return resolve_server_tools
+
+
+async def record_server_tools(
+    session: Session, tools: "Sequence[DescribedTool]", changes: Sequence[str]
+) -> None:
+    """Record what servers offer to an agent step, once and after each change."""
+
+    def described() -> dict[str, Any]:
+        rows = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "argument_schema": tool.argument_schema,
+                "traits": {key: one for key, one in asdict(tool.traits).items() if one is not None},
+            }
+            for tool in tools
+        ]
+        return {"tools": rows, "changes": [*changes]}
+
+    key = (record_server_tools, tuple(map(id, tools)), tuple(changes))
+    offered: dict[str, Any] = session.cached(key, described)
+    session.server_tools = session.cached((*key, "name"), lambda: _name_of(offered))
+    await fact_of_run(session, session.server_tools, lambda: offered)
+
+
+def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[BaseTool]:
+    """Return the tools that servers had offered, the same objects as long as they are the same."""
+    # Only here: a run without servers loads nothing of them.
+    from openmanus_graph.backends.mcp.schemas import RecordedTool
+
+    def make() -> tuple[RecordedTool, ...]:
+        return tuple(
+            RecordedTool.model_validate({**described, "traits": Traits(**described["traits"])})
+            for described in offered["tools"]
+        )
+
+    return session.cached((RecordedTool, _name_of(offered)), make)
+
+
+def _name_of(offered: Mapping[str, Any]) -> str:
+    text = json.dumps(offered, sort_keys=True, default=str)
+    return f"MCP tools {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

@@ -43,7 +43,7 @@ class LedgerCall:
     is_open: Callable[[], bool] = lambda: False
     """Returns whether this process holds the call open: it has begun, and ends with the process."""
     begun: bool = False
-    """Whether the look-up has recorded the intent."""
+    """Whether the intent, or more, is recorded."""
 
     async def look_up(self, args: Mapping[str, Any], *, begin: bool) -> LedgerEntry | None:
         """Return what is recorded of the call; None for a new one.
@@ -100,7 +100,7 @@ class LedgerCall:
         return found if found is None or isinstance(found, str) else json.dumps(found, default=str)
 
     async def intend(self, args: Mapping[str, Any]) -> None:
-        """Record what is about to run, unless the look-up has done so."""
+        """Record what is about to run, unless that is done."""
         if self.ledger is not None and not self.begun:
             await self.ledger.intend(self.key, args, self.call_id)
 

@@ -14,11 +14,8 @@ from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.run_models import run_models
-from openmanus_graph.runtime.checkpoint_lineage import checkpointed_thread
+from openmanus_graph.runtime import checkpoint_lineage, limits, observation_size, replaying
 from openmanus_graph.runtime.events import Emit
-from openmanus_graph.runtime.limits import Progress, time_left_s
-from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, max_observation_chars
-from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Subagents
@@ -44,7 +41,7 @@ class ToolCallContext:
     ledger: Ledger | None
     """None without a checkpointer."""
     questions: Questions
-    progress: Progress
+    progress: limits.Progress
     """Of the run before this agent step."""
     decisions: dict[EffectKey, Decision] = field(default_factory=dict[EffectKey, Decision])
     """A person's decisions about calls before the group began."""
@@ -145,8 +142,8 @@ async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:
 
     None without a checkpointer, and in a replay: nothing is resumed.
     """
-    thread = checkpointed_thread(config)
-    if thread is None or current_replay() is not None:
+    thread = checkpoint_lineage.checkpointed_thread(config)
+    if thread is None or replaying.current_replay() is not None:
         return None
     await hold_run_lease(session, thread)
     url = session.settings.database
@@ -157,7 +154,7 @@ async def open_call_context(
     session: Session,
     toolset: Toolset,
     emit: Emit,
-    progress: Progress,
+    progress: limits.Progress,
     *,
     branch: str = "",
     plans: Plans | None = None,
@@ -179,12 +176,12 @@ async def open_call_context(
             crash they run again.
     """
     config = get_config()
-    max_chars, keeps_reserve = MIN_OBSERVATION_CHARS, False
+    max_chars, keeps_reserve = observation_size.MIN_OBSERVATION_CHARS, False
     if for_our_model:
-        max_chars = max_observation_chars(await run_models(session).window())
+        max_chars = observation_size.max_observation_chars(await run_models(session).window())
         keeps_reserve = keeps_summary_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
-    left_s = time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
+    left_s = limits.time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)
     ledger = await ledger_of(session, config) if recorded else None
     return ToolCallContext(
         session=session,
@@ -192,7 +189,7 @@ async def open_call_context(
         config=config,
         emit=emit,
         branch=session.on_fork(branch),
-        thread=checkpointed_thread(config),
+        thread=checkpoint_lineage.checkpointed_thread(config),
         ledger=ledger,
         questions=Questions(ledger, config if recorded else None),
         progress=progress,

@@ -16,16 +16,9 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.safety import approval_questions
 from openmanus_graph.safety.destinations import approval_key, texts
-from openmanus_graph.safety.policy import (
-    PolicyDecision,
-    ProposedCall,
-    evaluate_policy,
-    explain_change,
-    explain_excess,
-    explain_unverified,
-    explain_values,
-)
+from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.state.manus import PendingCall
@@ -178,12 +171,9 @@ async def _objection(execution: CallExecution, decision: Decision) -> str:
 async def evaluate(
     execution: CallExecution, args: Mapping[str, Any], policy: Policy | None = None
 ) -> PolicyDecision:
-    """Evaluate the policy for a call; policies with rules off the event loop.
+    """Evaluate the run's policy for a call, or another one; policies with rules off the event loop.
 
     Rules follow links and parse long texts.
-
-    Args:
-        policy: Instead of the run's own.
     """
     settings, call = execution.context.session.settings, execution.call
     toolset, name = execution.context.toolset, execution.name
@@ -192,10 +182,10 @@ async def evaluate(
     values = call.get("unverified_values", [])
     asks = traits.changed == "changed" and traits.effect == "external"
     reasons = (
-        explain_change(name, description) if asks else "",
-        explain_unverified(addresses) if addresses else "",
-        explain_excess(excess) if excess else "",
-        explain_values(name, description, values) if values else "",
+        approval_questions.explain_change(name, description) if asks else "",
+        approval_questions.explain_unverified(addresses) if addresses else "",
+        approval_questions.explain_excess(excess) if excess else "",
+        approval_questions.explain_values(name, description, values) if values else "",
     )
     look_up = partial(
         evaluate_policy,
@@ -258,7 +248,7 @@ async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
     if process_has_ended(execution):
         return None
     verdict = await evaluate(execution, execution.call["args"])
-    if verdict.decision != "ask" or current_replay() is not None:  # which asks nobody
+    if verdict.decision != "ask" or current_replay() is not None:  # which asks no person
         return None
     known = await execution.recorded.look_up(execution.call["args"], begin=False)
     return verdict if known is None else None
@@ -286,5 +276,5 @@ async def _believed_decision(execution: CallExecution, answer: str | None) -> De
 
 
 def _question(execution: CallExecution) -> EffectKey:
-    """Return the key of the question about a call, which is asked in a task of its own."""
+    """Return the key of the question about a call, which is asked in a separate task."""
     return replace(execution.key, execution="permission")

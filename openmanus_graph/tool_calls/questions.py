@@ -25,13 +25,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.checkpoint_lineage import has_answers
 from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.session_registry import is_answered
-from openmanus_graph.state.interrupts import (
-    Decision,
-    allowed_decisions,
-    asked_again,
-    no_decision,
-    read_decision_on,
-)
+from openmanus_graph.state import interrupts
 from openmanus_graph.state.validation import validation_problems
 
 Kind = Literal["call", "value", "answer"]
@@ -80,9 +74,7 @@ _OPEN = "open"
 class Questions:
     """The questions of one execution of a task.
 
-    Args:
-        ledger: Records their indices; None if nothing is saved.
-        config: Of the node, with a ledger.
+    The ledger records their indices. Without it nothing is saved.
     """
 
     def __init__(self, ledger: Ledger | None, config: RunnableConfig | None = None) -> None:
@@ -178,20 +170,18 @@ class Questions:
         key: EffectKey,
         name: str,
         request: Mapping[str, Any],
-        objection: Callable[[Decision], Awaitable[str]] | None = None,
-    ) -> Decision:
-        """Return a decision on a call; ask again if the answer is not an usable decision.
+        objection: Callable[[interrupts.Decision], Awaitable[str]] | None = None,
+    ) -> interrupts.Decision:
+        """Return a decision on a call; ask again if the answer is not a usable decision.
 
-        Args:
-            name: Tells the call's questions apart.
-            objection: Returns why a decision cannot be carried out; empty if it can.
+        `objection` returns why a decision cannot be carried out; empty if it can.
         """
-        allowed = allowed_decisions(request)
+        allowed = interrupts.allowed_decisions(request)
         shown, tries = dict(request), 0
         while True:
             answer = await self.ask(key, f"{name} {tries}", shown)
-            decision = read_decision_on(request["kind"], answer)
-            problem = no_decision(allowed)
+            decision = interrupts.read_decision_on(request["kind"], answer)
+            problem = interrupts.no_decision(allowed)
             if decision is not None and decision.type in allowed:
                 problem = await objection(decision) if objection else ""
                 if not problem:
@@ -243,7 +233,7 @@ class Questions:
             words = str(refused)
         else:  # others, of a missing key for example, describe the code that read it
             words = "it has another form"
-        return GraphInterrupt([asked_again(one, words.rstrip(".")) for one in asked])
+        return GraphInterrupt([interrupts.asked_again(one, words.rstrip(".")) for one in asked])
 
     async def _record_pause(self, key: EffectKey, asked: str, pauses: Mapping[str, int]) -> None:
         """Record a question of a tool or hook, by its id."""

@@ -32,10 +32,7 @@ from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.call_model import ToolModel
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime import traces
-from openmanus_graph.runtime.limits import RunStopping, TimeLimit, limit_call, unless_stopped
-from openmanus_graph.runtime.output import shorten, with_overrun
-from openmanus_graph.runtime.replaying import current_replay
+from openmanus_graph.runtime import limits, observation_size, output, replaying, traces
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
@@ -118,6 +115,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         return await replay_outcome(execution, entry)
     if entry is not None and await runs_as_task(execution, entry):
         execution.server_task, permission = entry.server_task, Permission(entry.args)
+        execution.recorded.begun = True
     elif entry is not None and was_cut_off(execution, entry):
         if (settled := await execution.recorded.settle(entry.args, entry)) is not None:
             execution.announce(entry.args)
@@ -130,7 +128,10 @@ async def execute_once(execution: CallExecution) -> Observation:
         execution.announce(execution.call["args"])
         return Observation(permission.result_from_person, edited=True, said=permission.said)
     execution.announce(permission.args)
-    await record_intent(execution, permission)
+    execution.context.add_remembered_approval(
+        permission.remembered_approval, permission.approved_values
+    )
+    await execution.recorded.intend(permission.args)
     tool = partial(run_tool, execution, permission.args)
     observation = await execution.recorded.run(permission.args, tool)
     if permission.said:
@@ -146,7 +147,7 @@ async def find_entry(execution: CallExecution, *, begin: bool) -> LedgerEntry | 
 
     In a replay every call is known. ReplayEndedError: this one is not.
     """
-    replay, args = current_replay(), execution.call["args"]
+    replay, args = replaying.current_replay(), execution.call["args"]
     if replay is None:
         return await execution.recorded.look_up(args, begin=begin)
     if (before := replay.policy_before) is not None:
@@ -187,11 +188,9 @@ async def repeat_call(execution: CallExecution, recorded: LedgerEntry) -> None:
 
     The graph continues with the recorded outcome, so that the run asks for the same next. The
     policy decides as if the call were made for the first time, and no person can be asked.
-
-    Raises:
-        ReplayEndedError: It is not allowed, or its result is not the recorded one.
+    ReplayEndedError: it is not allowed, or its result is not the recorded one.
     """
-    replay, outcome = current_replay(), recorded.outcome or {}
+    replay, outcome = replaying.current_replay(), recorded.outcome or {}
     repeatable = outcome.get("repeatable")
     if replay is None or repeatable is None or not replay.repeats(execution.name):
         return
@@ -227,22 +226,13 @@ def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     return entry.stage in ("intent", "task") and not waits and not repeatable
 
 
-async def record_intent(execution: CallExecution, permission: Permission) -> None:
-    """Record what is about to run, and what a person approved for later calls."""
-    execution.context.add_remembered_approval(
-        permission.remembered_approval, permission.approved_values
-    )
-    if not execution.server_task:  # of which more is recorded already
-        await execution.recorded.intend(permission.args)
-
-
 async def record_outcome(
     execution: CallExecution, permission: Permission, observation: Observation
 ) -> None:
     """Record the outcome of the call, and what its handles hold since.
 
-    Its files are put back first, so that another machine that reads the outcome finds them. Raises
-    StorageError afterwards, if they cannot be.
+    Its files are put back first, so that another machine that reads the outcome finds them.
+    StorageError afterwards: they cannot be.
     """
     context = execution.context
     if context.ledger is None:
@@ -330,7 +320,7 @@ async def run_tool(
         if resource is not None:
             apart = context.session.cached(("at work", resource), asyncio.Lock)
         async with cast("AbstractAsyncContextManager[Any]", apart):
-            limit = limit_call(
+            limit = limits.limit_call(
                 context.toolset.own_limit_s(execution.name, args),
                 execution.traits,
                 context.session.settings.sandbox,
@@ -348,7 +338,7 @@ async def run_tool(
 
 
 async def _run_within(
-    limit: TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
+    limit: limits.TimeLimit, execution: CallExecution, doing: Callable[[], Awaitable[Observation]]
 ) -> Observation:
     """Run the tool until its time limit, or the run's stop; errors become observations."""
     clock = asyncio.timeout(limit.cut_off_at - time.monotonic())
@@ -356,10 +346,10 @@ async def _run_within(
     trusted, read_only = execution.traits.resource is None, execution.traits.effect == "read_only"
     try:
         async with clock:
-            return await unless_stopped(doing(), read_only=read_only)
+            return await limits.unless_stopped(doing(), read_only=read_only)
     except (GraphBubbleUp, ConfigError):
         raise  # the model cannot repair it
-    except RunStopping:
+    except limits.RunStopping:
         text = (
             f"{execution.name} was given up: the run was stopped. Repeat it if it is still needed."
         )
@@ -402,7 +392,7 @@ async def _invoke(
     execution: CallExecution,
     args: dict[str, Any],
     model: ToolModel,
-    limit: TimeLimit,
+    limit: limits.TimeLimit,
     config: RunnableConfig,
     repeats: Mapping[str, Any] | None,
 ) -> Observation:
@@ -443,8 +433,8 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         return observation  # the answer itself, which is never cut
     text, session = observation.text, execution.context.session
     max_chars = session.max_observation_chars
-    if len(text) > with_overrun(max_chars) and not observation.bounded:
-        text = await asyncio.to_thread(shorten, text, session.workspace, max_chars)
+    if len(text) > observation_size.with_overrun(max_chars) and not observation.bounded:
+        text = await asyncio.to_thread(output.shorten, text, session.workspace, max_chars)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)
     pictured = observation.images and execution.context.for_our_model
@@ -456,8 +446,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
 def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
     """Return what a call writes to the state in addition to its message, from the ledger.
 
-    Raises:
-        RefusedDataError: It holds types that are not stored, or keys that are the graph's own.
+    RefusedDataError: it holds types that are not stored, or keys that are the graph's own.
     """
     update: object = execution.context.serializer.from_text(stored)
     own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}

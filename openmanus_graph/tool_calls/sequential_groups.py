@@ -69,13 +69,8 @@ def call_groups(
     """Return the sequential groups of the open calls that can begin now.
 
     No group can affect another. Arguments get the names that their tools declare, before anything
-    looks at them.
-
-    Args:
-        approved_values: What the person approved for the rest of the thread.
-        network: Whether the sandbox has the network.
-        tainted: Whether the prompt holds untrusted text.
-        shared: The openings of parallel runs.
+    looks at them. `tainted` is whether the prompt holds untrusted text, and `shared` the openings
+    of parallel runs.
     """
     calls = pending_calls(messages)
     reply = JudgedReply(messages, traits, tainted, network, approved_values)

@@ -222,11 +222,7 @@ def argument_meant(name: str, known: Collection[str]) -> str:
 def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ()) -> str:
     """Return an error sentence for a made-up name: the tool that it means, and what exists.
 
-    Args:
-        name: As the model wrote it.
-        known: The tools that there are.
-        shown: Those that the sentence lists, of those that `search_tools` does not find; all of
-            them if it is empty.
+    It lists the tools `shown`, of those that `search_tools` does not find, or all.
     """
     plain = name.casefold().replace("-", "_")
     usual = next((tool for tool, names in TOOLS.items() if plain in names), None)

@@ -129,8 +129,7 @@ class Toolset:
     ) -> Observation:
         """Run a tool; a LangChain tool by `ToolNode`, which fills in what the model is not shown.
 
-        Raises:
-            Exception: Whatever the tool raises.
+        Exception: whatever the tool raises.
         """
         tool = self.find(name)
         if isinstance(tool, JsonSchemaTool):
@@ -230,8 +229,7 @@ def split_command(
 ) -> tuple[ToolMessage, str]:
     """Return a command's message for the call, and what else it writes to the state, serialised.
 
-    Raises:
-        ToolError: It is more than an update, or writes what is the graph's own.
+    ToolError: it is more than an update, or writes what is the graph's own.
     """
     update = command.update
     if command.goto or command.graph is not None or not isinstance(update, Mapping):

@@ -1,7 +1,7 @@
 """The `wrap_tool_call` hooks of LangChain's `AgentMiddleware`, around one tool call.
 
 Their handler is the whole of `run_call`. So a call that a hook changes is checked and recorded as
-what it is. Each call of the handler is an execution of its own, which is not repeated after a crash
+what it is. Each call of the handler is a separate execution, which is not repeated after a crash
 once it has ended.
 """
 
@@ -82,7 +82,14 @@ class _WrappedCall:
             execution = CallExecution(self._call, self._context)
             execution.announce(self._call["args"])
             execution.announce_end(message.text, ok=message.status == "success")
-        return self._accounted(message)
+        artifact: Any = message.artifact
+        noted = dict(cast("dict[str, Any]", artifact)) if isinstance(artifact, dict) else {}
+        if self._usage["model_calls"]:  # what all executions cost
+            noted["usage"] = self._usage
+        if self._changed:
+            noted["edited"] = True
+        name = message.name or self._call["name"]
+        return message.model_copy(update={"artifact": noted or None, "name": name})
 
     async def _request(self) -> ToolCallRequest:
         call, tools = self._call, self._context.toolset.tools
@@ -189,14 +196,3 @@ class _WrappedCall:
 
     def _is_answer(self, message: Any) -> bool:
         return isinstance(message, ToolMessage) and message.tool_call_id == self._call["id"]
-
-    def _accounted(self, message: ToolMessage) -> ToolMessage:
-        """Note with the message what all executions cost, and whether another call was made."""
-        artifact: Any = message.artifact
-        noted = dict(cast("dict[str, Any]", artifact)) if isinstance(artifact, dict) else {}
-        if self._usage["model_calls"]:
-            noted["usage"] = self._usage
-        if self._changed:
-            noted["edited"] = True
-        name = message.name or self._call["name"]
-        return message.model_copy(update={"artifact": noted or None, "name": name})

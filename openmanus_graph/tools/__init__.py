@@ -4,6 +4,7 @@ Nodes and graphs may import it; `tool_calls` runs the calls.
 """
 
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from openmanus_graph.config.entry_points import installed, load
@@ -13,23 +14,31 @@ if TYPE_CHECKING:
 
     from openmanus_graph.state.tool_traits import Traits
 
+_FAMILIES = {
+    "browser_use": "browser_use",
+    "closing": "ask_human terminate create_chat_completion",
+    "computer_use": "computer_use",
+    "data_visualization": "visualization_preparation data_visualization",
+    "delegate": "delegate",
+    "execution": "python_execute bash",
+    "files": "read_file str_replace_editor",
+    "memory": "memory",
+    "planning": "planning",
+    "read_untrusted": "read_untrusted",
+    "web": "web_search crawl4ai fetch_page",
+}
+"""The tools of each file. A file is loaded when one of its tools is needed."""
+_FILE_OF = {tool: file for file, tools in _FAMILIES.items() for tool in tools.split()}
+
+
+def _tools(names: str) -> "list[BaseTool]":
+    return [getattr(import_module(f"{__name__}.{_FILE_OF[name]}"), name) for name in names.split()]
+
 
 def default_tools() -> "list[BaseTool]":
     """Return manus's tools, those of installed packages included."""
-    from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.python_execute import python_execute
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
-
-    return [
-        python_execute,
-        bash,
-        str_replace_editor,
-        read_file,
-        *web_tools(),
-        *closing_tools(),
-        *installed_tools(),
-    ]
+    own = _tools("python_execute bash str_replace_editor read_file")
+    return [*own, *web_tools(), *closing_tools(), *installed_tools()]
 
 
 def optional_tools() -> "list[BaseTool]":
@@ -37,12 +46,7 @@ def optional_tools() -> "list[BaseTool]":
 
     `create_chat_completion` is offered by itself where the caller gave a response format.
     """
-    from openmanus_graph.tools.delegate import delegate
-    from openmanus_graph.tools.memory import memory
-    from openmanus_graph.tools.read_untrusted import read_untrusted
-    from openmanus_graph.tools.terminate import create_chat_completion
-
-    return [read_untrusted, delegate, memory, create_chat_completion]
+    return _tools("read_untrusted delegate memory create_chat_completion")
 
 
 def tool_names() -> set[str]:
@@ -52,25 +56,15 @@ def tool_names() -> set[str]:
 
 
 def browser_tools() -> "list[BaseTool]":
-    """Return the browser agent's tools."""
     return [*web_tools(), *closing_tools()]
 
 
 def desktop_tools() -> "list[BaseTool]":
-    """Return the desktop agent's tools."""
-    from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.computer_use import computer_use
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
-
-    return [computer_use, bash, str_replace_editor, read_file, *closing_tools()]
+    return [*_tools("computer_use bash str_replace_editor read_file"), *closing_tools()]
 
 
 def planner_tools() -> "list[BaseTool]":
-    """Return the planner's tools: manus's, and `planning`."""
-    from openmanus_graph.tools.planning import planning
-
-    return [planning, *default_tools()]
+    return [*_tools("planning"), *default_tools()]
 
 
 def look_tools() -> "list[BaseTool]":
@@ -83,46 +77,20 @@ def look_tools() -> "list[BaseTool]":
 
 def mcp_tools() -> "list[BaseTool]":
     """Return the MCP agent's only tool in addition to those of its servers."""
-    from openmanus_graph.tools.terminate import terminate
-
-    return [terminate]
+    return _tools("terminate")
 
 
 def swe_tools() -> "list[BaseTool]":
-    """Return the software agent's tools."""
-    from openmanus_graph.tools.bash import bash
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
-
-    return [bash, str_replace_editor, *closing_tools()]
+    return [*_tools("bash str_replace_editor"), *closing_tools()]
 
 
 def data_analysis_tools() -> "list[BaseTool]":
-    """Return the data analyst's tools."""
-    from openmanus_graph.tools.data_visualization import (
-        data_visualization,
-        visualization_preparation,
-    )
-    from openmanus_graph.tools.python_execute import python_execute
-    from openmanus_graph.tools.read_file import read_file
-    from openmanus_graph.tools.str_replace_editor import str_replace_editor
-
-    return [
-        python_execute,
-        visualization_preparation,
-        data_visualization,
-        read_file,
-        str_replace_editor,
-        *closing_tools(),
-    ]
+    charts = "visualization_preparation data_visualization"
+    return [*_tools(f"python_execute {charts} read_file str_replace_editor"), *closing_tools()]
 
 
 def web_tools() -> "list[BaseTool]":
-    """Return the tools that reach the web."""
-    from openmanus_graph.tools.browser_use import browser_use
-    from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
-    from openmanus_graph.tools.web_search import web_search
-
-    return [browser_use, web_search, crawl4ai, fetch_page]
+    return _tools("browser_use web_search crawl4ai fetch_page")
 
 
 @cache
@@ -135,10 +103,7 @@ def web_traits() -> "dict[str, Traits]":
 
 def closing_tools() -> "list[BaseTool]":
     """Return the tools by which every agent asks the person and ends the run."""
-    from openmanus_graph.tools.ask_human import ask_human
-    from openmanus_graph.tools.terminate import terminate
-
-    return [ask_human, terminate]
+    return _tools("ask_human terminate")
 
 
 def installed_tools() -> "list[BaseTool]":

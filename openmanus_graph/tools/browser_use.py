@@ -8,20 +8,13 @@ from typing import Annotated, Any, Literal
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.backends.browser.action_specs import (
-    ACTION_SPECS,
-    HANDLE,
-    ActionArguments,
-    ActionSpec,
-    check_required_arguments,
-    press_name,
-)
+from openmanus_graph.backends.browser import action_specs
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.context import Effect
 from openmanus_graph.state.tool_traits import InformationFlow, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
-from openmanus_graph.tools.web_search import unasked_openings
+from openmanus_graph.tools.web import unasked_openings
 
 TIMEOUT_S = 180
 
@@ -35,7 +28,7 @@ ActionName = Literal[
 
 def effect_of(args: Mapping[str, Any]) -> Effect:
     """Return what a call may change: only acting on a page may do something in the world."""
-    spec = ACTION_SPECS.get(str(args.get("action")), ActionSpec())
+    spec = action_specs.ACTION_SPECS.get(str(args.get("action")), action_specs.ActionSpec())
     return "external" if spec.has_effects else "read_only"
 
 
@@ -48,9 +41,9 @@ def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
 def page_use(args: Mapping[str, Any]) -> PageUse:
     """Return what a call gives to the page, and whether it shows one that it does not name."""
     action = str(args.get("action"))
-    spec = ACTION_SPECS.get(action, ActionSpec())
+    spec = action_specs.ACTION_SPECS.get(action, action_specs.ActionSpec())
     entered = str(args.get(spec.enters) or "")
-    if action == "send_keys" and all(map(press_name, entered.split())):
+    if action == "send_keys" and all(map(action_specs.press_name, entered.split())):
         entered = ""
     opens = next(iter(addresses_of(args)), "") if "url" in spec.required else ""
     acts = action == "hover" or spec.has_effects
@@ -64,7 +57,7 @@ def is_composed(args: Mapping[str, Any]) -> bool:
 
 @manus_tool(
     effect=effect_of,
-    resource=HANDLE,
+    resource=action_specs.HANDLE,
     timeout_s=TIMEOUT_S,
     untrusted=True,
     approval=False,
@@ -102,11 +95,11 @@ async def browser_use(  # the model is not shown `runtime`
             extract_content(goal?), web_search(query), handle_dialog(accept?, text?),
             wait(seconds?), save_pdf.
     """
-    given = ActionArguments(
+    given = action_specs.ActionArguments(
         url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
         accept,
     )  # fmt: skip
-    check_required_arguments(action, given)
+    action_specs.check_required_arguments(action, given)
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.actions")  # slow
     from openmanus_graph.backends.browser.actions import run_action
 

@@ -14,19 +14,7 @@ from typing import Any, BinaryIO, Literal
 from langgraph.prebuilt import ToolRuntime
 from pydantic import ValidationError
 
-from openmanus_graph.backends.charts.report import (
-    MAX_PICTURE_BYTES,
-    chart_page,
-    note_own_page,
-    report_page,
-)
-from openmanus_graph.backends.charts.specs import (
-    ChartData,
-    ChartEntry,
-    InsightEntry,
-    Language,
-    read_entries,
-)
+from openmanus_graph.backends.charts import report, specs
 from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
@@ -40,7 +28,7 @@ from openmanus_graph.runtime.workspace import (
 )
 from openmanus_graph.state.tool_traits import Effects, Limits, Observation
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
-from openmanus_graph.tools.python_execute import run_code
+from openmanus_graph.tools.execution import run_code
 
 FOLDER = "visualization"
 AT_ONCE = 2
@@ -83,13 +71,13 @@ async def visualization_preparation(  # the model never sees `runtime`
     if observation.failed:
         return observation
     workspace = call_runtime(runtime).session.workspace
-    kind = ChartEntry if code_type == "visualization" else InsightEntry
+    kind = specs.ChartEntry if code_type == "visualization" else specs.InsightEntry
     text = await asyncio.to_thread(_check_entries, workspace, observation.text, kind)
     return Observation(f"{observation.text}\n{text}", images=observation.images)
 
 
 def _check_entries(
-    workspace: Workspace, output: str, kind: type[ChartEntry] | type[InsightEntry]
+    workspace: Workspace, output: str, kind: type[specs.ChartEntry] | type[specs.InsightEntry]
 ) -> str:
     """Check the JSON list whose path the code printed; ToolError if it is wrong."""
     names = _JSON_FILE.findall(output)
@@ -99,7 +87,8 @@ def _check_entries(
         raise ToolError(f"The code printed {names[-1]}, but there is no such file.")
     entries = _entries(workspace, names[-1], kind)
     named = [
-        entry.csvFilePath if isinstance(entry, ChartEntry) else entry.chartPath for entry in entries
+        entry.csvFilePath if isinstance(entry, specs.ChartEntry) else entry.chartPath
+        for entry in entries
     ]
     missing = [name for name in named if not ((found := find(workspace, name)) and found.is_file)]
     if missing:
@@ -113,7 +102,7 @@ async def data_visualization(  # the model never sees `runtime`
     runtime: ToolRuntime[Any, Any],
     output_type: Literal["png", "html"] = "html",
     tool_type: Literal["visualization", "insight", "report"] = "visualization",
-    language: Language = "en",
+    language: specs.Language = "en",
 ) -> Observation:
     """Draw charts from tables, add insights to them, or turn a Markdown report into HTML.
 
@@ -143,12 +132,12 @@ class _Drawing:
     workspace: Workspace
     html: bool
     """Whether to make an interactive page of each chart."""
-    language: Language
+    language: specs.Language
 
     def draw_charts(self, listed: str) -> Observation:
         done: list[str] = []
         pictures: list[str] = []
-        entries: list[ChartEntry] = _entries(self.workspace, listed, ChartEntry)
+        entries: list[specs.ChartEntry] = _entries(self.workspace, listed, specs.ChartEntry)
         with ThreadPoolExecutor(AT_ONCE) as pool:  # each is drawn in a separate process
             charts = [pool.submit(self._draw, entry) for entry in entries]
         for entry, chart in zip(entries, charts, strict=True):
@@ -160,14 +149,14 @@ class _Drawing:
             done.append(text)
         return Observation("\n\n".join(done), images=tuple(pictures), failed=not pictures)
 
-    def _draw(self, entry: ChartEntry) -> Json:
+    def _draw(self, entry: specs.ChartEntry) -> Json:
         path = _existing(self.workspace, entry.csvFilePath)
         request = {"entry": entry.model_dump(), "name": path.name, "language": self.language}
         with opened_file(self.workspace, entry.csvFilePath) as file:
             drawn: Json = _in_child("report:draw_table", file, request)
         return drawn
 
-    def _save_chart(self, entry: ChartEntry, drawn: Json) -> tuple[str, str]:
+    def _save_chart(self, entry: specs.ChartEntry, drawn: Json) -> tuple[str, str]:
         """Write the files of a new chart; return a text about them, and the picture's name."""
         workspace, title = self.workspace, entry.chartTitle
         name = re.sub(r"[^\w-]+", "_", title).strip("_")[:80] or "chart"
@@ -184,7 +173,7 @@ class _Drawing:
 
     def add_insights(self, listed: str) -> Observation:
         workspace, done, pictures = self.workspace, list[str](), list[str]()
-        for entry in _entries(workspace, listed, InsightEntry):
+        for entry in _entries(workspace, listed, specs.InsightEntry):
             base = _existing(workspace, entry.chartPath).with_suffix("")
             data = _chart_data(workspace, base, entry.chartPath)
             texts = {found.id: found.text for found in data.insights}
@@ -213,9 +202,9 @@ class _Drawing:
         names = [workspace.relative(picture)]
         if title is not None:
             page = base.with_suffix(".html")
-            html = chart_page(drawn["spec"], title, _chart_library(), self.language).encode()
+            html = report.chart_page(drawn["spec"], title, _chart_library(), self.language).encode()
             with as_tool_error("write", workspace.relative(page)):
-                note_own_page(workspace, html)
+                report.note_own_page(workspace, html)
             _write_file(workspace, page, html)
             names.append(workspace.relative(page))
         return names
@@ -228,11 +217,11 @@ class _Drawing:
             name = below if find(workspace, below) else address
             if find(workspace, name) is None:
                 raise ToolError(f"The report shows {address}, which does not exist.")
-            return read_file(workspace, name, MAX_PICTURE_BYTES)
+            return read_file(workspace, name, report.MAX_PICTURE_BYTES)
 
         text = read_file(workspace, listed, MAX_TEXT_BYTES).decode("utf-8", "replace")
         target = source.with_suffix(".html")
-        _write_file(workspace, target, report_page(text, picture, self.language))
+        _write_file(workspace, target, report.report_page(text, picture, self.language))
         return Observation(f"{workspace.relative(target)} holds the report with its pictures.")
 
 
@@ -251,13 +240,13 @@ def _chart_library() -> str:
         return str(_in_child("report:vega_script", nothing, {}))
 
 
-def _chart_data(workspace: Workspace, base: Path, picture: str) -> ChartData:
+def _chart_data(workspace: Workspace, base: Path, picture: str) -> specs.ChartData:
     """Return the stored data of a chart; ToolError if there are none or they were changed."""
     name = workspace.relative(base.with_name(base.name + _CHART_DATA_SUFFIX))
     if find(workspace, name) is None:
         raise ToolError(f"{picture} is not a chart that this tool drew.")
     try:
-        return ChartData.model_validate_json(read_file(workspace, name, MAX_TEXT_BYTES))
+        return specs.ChartData.model_validate_json(read_file(workspace, name, MAX_TEXT_BYTES))
     except ValidationError as error:
         raise ToolError(f"{name} is not as this tool wrote it. Draw the chart again.") from error
 
@@ -269,10 +258,10 @@ def _write_file(workspace: Workspace, path: Path, content: str | bytes) -> None:
 
 
 def _entries(
-    workspace: Workspace, name: str, kind: type[ChartEntry] | type[InsightEntry]
+    workspace: Workspace, name: str, kind: type[specs.ChartEntry] | type[specs.InsightEntry]
 ) -> list[Any]:
     path = _existing(workspace, name)
-    return read_entries(read_file(workspace, name, MAX_TEXT_BYTES), path.name, kind)
+    return specs.read_entries(read_file(workspace, name, MAX_TEXT_BYTES), path.name, kind)
 
 
 def _existing(workspace: Workspace, name: str) -> Path:

@@ -10,30 +10,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.conversation.history import (
-    HANDOVER_KEY,
-    ORIGIN_KEY,
-    STEP_KEY,
-    last_text,
-)
+from openmanus_graph.conversation import history
 from openmanus_graph.conversation.replies import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.model_calls.budget import (
-    SharedBudget,
-    exclude_from_external_calls,
-    shared_budget,
-    sharing,
-)
-from openmanus_graph.planning.executor_run import (
-    Executor,
-    ExecutorRun,
-    ExecutorSet,
-    StepLimits,
-    StepOutcome,
-    collect_executors,
-    metadata_inside,
-    named_files,
-)
+from openmanus_graph.model_calls import budget
+from openmanus_graph.planning import executor_run, step_outcome
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.limits import recursion_limit
@@ -94,7 +75,9 @@ async def delegate(  # the model is not shown `runtime`
         )
     session = call.session
     executor = await _executor(session, subagents, agent)
-    await asyncio.to_thread(_check_files, session, files or [])
+    exist = [await asyncio.to_thread(find, session.workspace, path) for path in files or []]
+    if missing := [path for path, found in zip(files or [], exist, strict=True) if found is None]:
+        raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
     message = task_message(
         call,
         task,
@@ -103,88 +86,69 @@ async def delegate(  # the model is not shown `runtime`
         tainted=call.untrusted_prompt,
     )
     name = f"{agent}-{call.key[:NAME_CHARS]}"
-    metadata = {**metadata_inside(subagents.config, name, name), DEPTH_KEY: depth + 1}
-    run = SubagentRun(executor, message, call, outer_context=runtime.context, metadata=metadata)
     places = session.cached(
         (delegate.name, "places"), lambda: asyncio.Semaphore(session.settings.max_parallel_steps)
     )
+    metadata: dict[str, Any] = {
+        **executor_run.metadata_inside(subagents.config, name, name),
+        DEPTH_KEY: depth + 1,
+    }
+    # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
+    config: RunnableConfig = {"recursion_limit": recursion_limit(executor), **subagents.config}
+    config["metadata"] = {**config.get("metadata", {}), **metadata}
+    run = executor_run.ExecutorRun(
+        executor,
+        [message],
+        subagent_limits(call),
+        session,
+        outer_context=runtime.context,
+        config=config,
+    )
     async with places:
-        return await run.observe(name, agent)
+        return await _observed(run, message, call, metadata[WORKER_KEY], name, agent)
 
 
-class SubagentRun:
-    """One run of a subagent, which may continue after a crash or a question."""
-
-    def __init__(
-        self,
-        executor: Executor,
-        message: HumanMessage,
-        call: CallRuntime,
-        *,
-        outer_context: Any,
-        metadata: Mapping[str, Any],
-    ) -> None:
-        self._session, self._call = call.session, call
-        origin = origin_in(message)
-        self._openings = origin.get("openings") if origin else None
-        self._subagents = cast("Subagents", call.subagents)
-        self._session_key = f"{call.session.key}{WORKER_SEPARATOR}{metadata[WORKER_KEY]}"
-        limits = subagent_limits(call)
-        # The limit of LangChain, in which the tool runs, would end it after 25 supersteps.
-        inside: RunnableConfig = {
-            "recursion_limit": recursion_limit(executor),
-            **self._subagents.config,
-        }
-        inside["metadata"] = {**inside.get("metadata", {}), **metadata}
-        self._run = ExecutorRun(
-            executor, [message], limits, call.session, outer_context=outer_context, config=inside
-        )
-
-    async def observe(self, name: str, agent: str) -> Observation:
-        """Run the subagent, and return its result with the files it made."""
-        session, started = self._session, time.monotonic()
-        namespace = self._subagents.config.get("configurable", {}).get("checkpoint_ns", "")
-        event = {"id": name, "executor": agent, "namespace": namespace}
-        self._call.emit({"type": "step_start", "status": "in_progress", **event})
-        await asyncio.to_thread(take_baseline, session.workspace, self._call.key, fresh=False)
-        with (
-            sharing(budget_of(session, self._subagents, self._openings)),
-            exclude_from_external_calls(),
-        ):
-            outcome = await self._run.run()
-        # What it held open ends with it; where it waits for a person it stays.
-        await asyncio.to_thread(close_session, self._session_key)
-        found = await asyncio.to_thread(changed_files, session.workspace, self._call.key)
-        named = named_files([file["path"] for file in found], outcome.messages)
-        files = sorted({*named, *self._run.written_files.written_files})
-        done = outcome.kind == "succeeded"
-        seconds = max(time.monotonic() - started, outcome.elapsed_s)
-        spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
-        status = "completed" if done else "blocked"
-        self._call.emit({"type": "step_end", "status": status, **event, **spent})
-        text = result_text(outcome, name, files)
-        links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
-        openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
-        return Observation(
-            text, failed=not done, usage=outcome.usage, links=links, openings=openings
-        )
+async def _observed(
+    run: executor_run.ExecutorRun,
+    message: HumanMessage,
+    call: CallRuntime,
+    worker: str,
+    name: str,
+    agent: str,
+) -> Observation:
+    """Run a subagent, and return its result with the files it made."""
+    session, started, origin = call.session, time.monotonic(), origin_in(message)
+    subagents = cast("Subagents", call.subagents)
+    namespace = subagents.config.get("configurable", {}).get("checkpoint_ns", "")
+    event = {"id": name, "executor": agent, "namespace": namespace}
+    call.emit({"type": "step_start", "status": "in_progress", **event})
+    await asyncio.to_thread(take_baseline, session.workspace, call.key, fresh=False)
+    shared = budget_of(session, subagents, origin.get("openings") if origin else None)
+    with budget.sharing(shared), budget.exclude_from_external_calls():
+        outcome = await run.run()
+    # What it held open ends with it; where it waits for a person it stays.
+    await asyncio.to_thread(close_session, f"{session.key}{WORKER_SEPARATOR}{worker}")
+    found = await asyncio.to_thread(changed_files, session.workspace, call.key)
+    named = executor_run.named_files([file["path"] for file in found], outcome.messages)
+    files = sorted({*named, *run.written_files.written_files})
+    done = outcome.kind == "succeeded"
+    seconds = max(time.monotonic() - started, outcome.elapsed_s)
+    spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
+    call.emit({"type": "step_end", "status": "completed" if done else "blocked", **event, **spent})
+    text = result_text(outcome, name, files)
+    links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
+    openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
+    return Observation(text, failed=not done, usage=outcome.usage, links=links, openings=openings)
 
 
-async def _executor(session: Session, subagents: Subagents, agent: str) -> Executor:
-    known: ExecutorSet = await session.cached_off_loop(
-        ExecutorSet, lambda: collect_executors(subagents.graphs())
+async def _executor(session: Session, subagents: Subagents, agent: str) -> executor_run.Executor:
+    known: executor_run.ExecutorSet = await session.cached_off_loop(
+        executor_run.ExecutorSet, lambda: executor_run.collect_executors(subagents.graphs())
     )
     if agent not in known.executors:
         names = ", ".join(known.names)
         raise TrustedToolError(f"There is no agent {agent!r} to delegate to. Available: {names}.")
     return known.executors[agent]
-
-
-def _check_files(session: Session, files: Sequence[str]) -> None:
-    """Raise ToolError for a file that does not exist."""
-    missing = [path for path in files if find(session.workspace, path) is None]
-    if missing:
-        raise ToolError(f"Nothing was delegated: there is no {', '.join(missing)}. Correct files.")
 
 
 def task_message(
@@ -197,24 +161,27 @@ def task_message(
 ) -> HumanMessage:
     """Return the subagent's task. A model wrote it, so its words verify nothing.
 
-    Args:
-        messages: The conversation of the agent that delegates.
-        tainted: Whether the prompt of that agent holds untrusted text.
+    The messages are those of the agent that delegates. Its prompt is `tainted` if it holds
+    untrusted text.
     """
     traits = web_traits()
     urls = seen_links(task, messages, traits)
     origin = handed_on(messages, traits, urls, tainted=tainted)
     needed = f"Files that you need: {', '.join(files)}" if files else ""
     text = render("subagent_task", task=task.strip(), files=needed)
-    extra: dict[str, Any] = {ORIGIN_KEY: origin, STEP_KEY: task, HANDOVER_KEY: True}
+    extra: dict[str, Any] = {
+        history.ORIGIN_KEY: origin,
+        history.STEP_KEY: task,
+        history.HANDOVER_KEY: True,
+    }
     return HumanMessage(text, id=f"subagent-{call.key}", additional_kwargs=extra)
 
 
-def subagent_limits(call: CallRuntime) -> StepLimits:
+def subagent_limits(call: CallRuntime) -> step_outcome.StepLimits:
     """Return the limits of a subagent's run: those of a step, or the rest of the run's."""
     settings = call.session.settings
     left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
-    return StepLimits(
+    return step_outcome.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,
@@ -224,21 +191,19 @@ def subagent_limits(call: CallRuntime) -> StepLimits:
 
 def budget_of(
     session: Session, subagents: Subagents, openings: Mapping[str, int] | None = None
-) -> SharedBudget:
-    """Return the budget that a run's subagents share with each other and with the outer run.
-
-    Args:
-        openings: Counts of opened links, by sites that no person named.
-    """
-    around = shared_budget()
+) -> budget.SharedBudget:
+    """Return the budget that a run's subagents share with each other and with the outer run."""
+    around = budget.shared_budget()
     if around is not None:
         around.count_earlier(session.key, subagents.progress)
         return around
-    key = (SharedBudget, subagents.progress.steps)  # those of one agent step share one
-    return session.cached(key, lambda: SharedBudget(session.settings, subagents.progress, openings))
+    key = (budget.SharedBudget, subagents.progress.steps)  # those of one agent step share one
+    return session.cached(
+        key, lambda: budget.SharedBudget(session.settings, subagents.progress, openings)
+    )
 
 
-def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
+def result_text(outcome: step_outcome.StepOutcome, name: str, files: Sequence[str]) -> str:
     """Return what the agent that delegated reads."""
     said = outcome.text
     if outcome.kind == "failed":
@@ -253,13 +218,11 @@ def result_text(outcome: StepOutcome, name: str, files: Sequence[str]) -> str:
 def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:
     """Return the last words and calls of a subagent that did not finish; empty if there are none.
 
-    Args:
-        messages: Its conversation.
-        said: What the result says anyway.
+    What the result says anyway is not repeated.
     """
     if tool_ending(messages) is not None:  # it gave up, and said why
         return ""
-    newest = last_text(messages)
+    newest = history.last_text(messages)
     lines = [f"It said last: {newest}"] if newest and newest not in said else []
     ends = {m.tool_call_id: m.status for m in messages if isinstance(m, ToolMessage)}
     made = [call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]

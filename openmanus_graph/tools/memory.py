@@ -16,7 +16,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime, call_runtime
 from openmanus_graph.state.tool_traits import Effects, InformationFlow, Observation
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
-from openmanus_graph.tools.str_replace_editor import LineRange
+from openmanus_graph.tools.files import LineRange
 
 MAX_LISTED = 100
 """Notes that a list names."""
@@ -65,7 +65,7 @@ async def memory(  # the model is not shown `runtime`
 
 
 class _Arguments:
-    """What a call gives. TrustedToolError names what its command lacks."""
+    """What a call gives. TrustedToolError names a missing parameter."""
 
     def __init__(self, command: str, given: Mapping[str, Any]) -> None:
         self._command, self._given = command, given

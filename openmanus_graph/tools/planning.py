@@ -12,8 +12,8 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.manus import Plan, Plans, Step, StepStatus
 from openmanus_graph.state.tool_traits import InformationFlow, Observation
+from openmanus_graph.tool_calls.agent import selected_alone
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tool_calls.resolve_tools import selected_alone
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import look_tools
 

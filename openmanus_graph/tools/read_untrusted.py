@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -18,7 +18,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.tool_traits import InformationFlow, Observation
 from openmanus_graph.state.validation import schema_defect, schema_problems
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tools.read_file import text_of_file
+from openmanus_graph.tools.files import text_of_file
 
 MOST_READ_CHARS = 2_000_000
 """Of a text; the model gets the parts that share the most words with the question."""
@@ -109,8 +109,7 @@ async def _ask(
 ) -> dict[str, Any]:
     """Have the model answer, once more if its answer does not fit.
 
-    Raises:
-        ToolError: It could not be asked, or no answer fits; no word of the text is in it.
+    ToolError: it could not be asked, or no answer fits; no word of the text is in it.
     """
     system = render("read_untrusted_system", schema=json.dumps(schema, ensure_ascii=False))
     request = render("read_untrusted_request", question=question, text=mark_untrusted(text))
@@ -136,42 +135,28 @@ def read_answer(reply: str, schema: dict[str, Any]) -> tuple[Any, list[str]]:
     except (ValueError, RecursionError):
         return None, ["it is not a JSON object"]
     problems = schema_problems(schema, answer)
-    names, texts = _names_in(schema), list(_texts_in(answer))
-    if unknown := {name for name, is_name in texts if is_name} - names:
+    described: list[Any] = [one.get("properties") for one in _nested(schema)[0]]
+    known = {str(name) for one in described if isinstance(one, dict) for name in cast("Any", one)}
+    objects, texts = _nested(answer)
+    if unknown := {name for one in objects for name in one} - known:
         problems.append(f"the schema has no property {', '.join(sorted(unknown))}")
-    if any(len(text) > MOST_VALUE_CHARS for text, is_name in texts if not is_name):
+    if any(len(text) > MOST_VALUE_CHARS for text in texts):
         problems.append(f"a text has more than {MOST_VALUE_CHARS} characters")
     if len(json.dumps(answer, ensure_ascii=False)) > MOST_ANSWER_CHARS:
         problems.append(f"it has more than {MOST_ANSWER_CHARS} characters")
     return answer, problems
 
 
-def _names_in(schema: Any) -> set[str]:
-    """Return the names of all properties that a schema has, at any depth."""
-    found, pending = set[str](), [schema]
+def _nested(value: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return all objects and all texts in JSON, at any depth."""
+    objects, texts, pending = list[dict[str, Any]](), list[str](), [value]
     while pending:
         one = pending.pop()
         if isinstance(one, dict):
-            described = cast("dict[str, Any]", one)
-            properties: Any = described.get("properties")
-            if isinstance(properties, dict):
-                found.update(cast("dict[str, Any]", properties))
-            pending += list(described.values())
-        elif isinstance(one, list):
-            pending += cast("list[Any]", one)
-    return found
-
-
-def _texts_in(value: Any) -> Iterator[tuple[str, bool]]:
-    """Yield every text in JSON, and whether it is a property's name."""
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            fields = cast("dict[str, Any]", one)
-            yield from ((name, True) for name in fields)
-            pending += list(fields.values())
+            objects.append(cast("dict[str, Any]", one))
+            pending += objects[-1].values()
         elif isinstance(one, list):
             pending += cast("list[Any]", one)
         elif isinstance(one, str):
-            yield one, False
+            texts.append(one)
+    return objects, texts

@@ -13,7 +13,7 @@ from openmanus_graph import build_manus_graph
 from openmanus_graph.interfaces.service.run_view import final_event
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tool_calls.declaration import manus_tool
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 from tests.support.answers import SALES
 from tests.support.graphs import Ran, calls, run_graph
 

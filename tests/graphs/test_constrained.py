@@ -13,7 +13,7 @@ from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.backends.models.server_facts import ServerFacts
 from openmanus_graph.state.model_settings import ModelSettings
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 from tests.support.graphs import add, run_graph, scripted
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

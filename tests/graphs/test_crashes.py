@@ -21,7 +21,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.state.context import Effect
 from openmanus_graph.state.manus import ManusInput
 from openmanus_graph.state.tool_traits import Reconcile
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}

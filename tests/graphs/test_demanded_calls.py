@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from openmanus_graph import build_manus_graph
 from openmanus_graph.backends.models.build import close_models
 from openmanus_graph.backends.models.dialects import learnt_lines
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 from tests.support.graphs import Ran, add, calls, run_graph
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.testing import ScriptedChatModel
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 from tests.support.graphs import Ran, add, calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call
 

@@ -19,7 +19,7 @@ from openmanus_graph.backends.persistence.checkpoints import (
     points_of,
 )
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 from tests.support.graphs import calls, run_graph, scripted
 from tests.support.planning import PlanBrain, plan_call, use
 

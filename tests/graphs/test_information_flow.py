@@ -12,8 +12,8 @@ from langgraph.types import Command
 
 from openmanus_graph import Context, build_manus_graph, build_planning_graph, manus_tool
 from openmanus_graph.testing import ScriptedChatModel
-from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.browser_use import browser_use
+from openmanus_graph.tools.execution import bash
 from tests.support.graphs import Answer, calls
 from tests.support.planning import plan_call
 

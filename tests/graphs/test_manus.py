@@ -37,11 +37,9 @@ from openmanus_graph import (
 )
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.tool_calls.declaration import file_resource
-from openmanus_graph.tools.ask_human import ask_human
-from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.tools.read_file import read_file
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
-from openmanus_graph.tools.terminate import create_chat_completion, terminate
+from openmanus_graph.tools.closing import ask_human, create_chat_completion, terminate
+from openmanus_graph.tools.execution import python_execute
+from openmanus_graph.tools.files import read_file, str_replace_editor
 from tests.support.graphs import add, calls, own_text, run_graph, scripted
 from tests.support.mcp_sdk import PNG
 

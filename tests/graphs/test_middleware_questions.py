@@ -20,7 +20,7 @@ from openmanus_graph import build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.testing import ScriptedChatModel
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from langgraph.types import Command
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.config.resolve import database_url
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 from tests.support.graphs import add, calls, run_graph
 from tests.support.odd_replies import OddModel, message, wire_reply
 from tests.support.openai_script import Call, Reply

@@ -211,7 +211,7 @@ async def test_a_step_whose_executor_is_gone_after_a_restart_is_planned_anew() -
     reported = "\n".join(event["text"] for event in ran.events if event["type"] == "notice")
     for name in ("x", "later"):
         assert (
-            f"Step {name} failed: There is no executor gone any more; there is: team." in reported
+            f"Step {name} failed: There is no executor gone any more. Available: team." in reported
         )
     _, *replanned = brain.requests("plan")
     assert all("There is no executor gone" in asked[-1].text for asked in replanned)

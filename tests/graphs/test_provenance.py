@@ -22,14 +22,11 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.urls import domains_in
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.ask_human import ask_human
-from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.browser_use import browser_use
-from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
-from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.tools.read_file import read_file
-from openmanus_graph.tools.terminate import terminate
-from openmanus_graph.tools.web_search import web_search
+from openmanus_graph.tools.closing import ask_human, terminate
+from openmanus_graph.tools.execution import bash, python_execute
+from openmanus_graph.tools.files import read_file
+from openmanus_graph.tools.web import crawl4ai, fetch_page, web_search
 from tests.support.graphs import Ran, calls, run_graph
 from tests.support.pages import PageServer
 

@@ -26,7 +26,7 @@ from openmanus_graph.nodes.think_request import AgentStep
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.state.context import MCPServer, PolicyRule
-from openmanus_graph.tool_calls.resolve_tools import ResolvedTools
+from openmanus_graph.tool_calls.agent import ResolvedTools
 from tests.support.graphs import Ran, calls, run_graph, scripted
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}

@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.catalog import FLOW
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
-from openmanus_graph.model_calls import environment
+from openmanus_graph.nodes import think_request
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.state.settings import Settings
 from tests.support.graphs import run_graph
@@ -101,7 +101,7 @@ async def test_a_changed_prompt_is_found_in_a_step(monkeypatch: pytest.MonkeyPat
         return ["no limit"]
 
     def change() -> None:
-        monkeypatch.setattr(environment, "_limits", no_limits)
+        monkeypatch.setattr(think_request, "_limits", no_limits)
 
     result = await plan_and_replay(brain, change)
     assert [one.call.facts["place"].split()[-1] for one in result.differences] == ["0", "1"]

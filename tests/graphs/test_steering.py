@@ -21,7 +21,7 @@ from openmanus_graph.config.resolve import database_url
 from openmanus_graph.model_calls import compaction
 from openmanus_graph.model_calls.call_model import ModelCall
 from openmanus_graph.runtime.replaying import SteeringMessage
-from openmanus_graph.tools.terminate import terminate
+from openmanus_graph.tools.closing import terminate
 from tests.support.graphs import Ran, calls, own_text, run_graph, scripted
 from tests.support.limits import BACKSTOP_S
 from tests.support.planning import PlanBrain, plan_call, use

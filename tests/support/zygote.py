@@ -58,15 +58,15 @@ PRELOADED = (
     "openmanus_graph.backends.models.openai_compatible",
     "openmanus_graph.nodes.create_plan",
     "openmanus_graph.nodes.create_plan",
-    "openmanus_graph.nodes.finalize",
+    "openmanus_graph.nodes.check_step",
     "openmanus_graph.nodes.check_step",
     "openmanus_graph.nodes.schedule",
     "openmanus_graph.nodes.schedule",
     "openmanus_graph.backends.sandbox.kernel",
     "openmanus_graph.backends.sandbox.shell",
     "openmanus_graph.backends.search.searching",
-    "openmanus_graph.tools.bash",
-    "openmanus_graph.tools.python_execute",
+    "openmanus_graph.tools.execution",
+    "openmanus_graph.tools.execution",
     "typer._adapters",
 )
 COMMAND = "openmanus_graph.interfaces.cli.main:main"

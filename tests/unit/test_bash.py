@@ -16,7 +16,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.execution import bash
 from tests.support.cli import until
 from tests.support.sandboxes import sandbox_settings
 

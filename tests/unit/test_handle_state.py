@@ -15,8 +15,7 @@ from openmanus_graph.backends.sandbox.shell import (
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import bash, python_execute
 
 ODD = """
 import os as system, math

@@ -59,7 +59,7 @@ print([name for name in ours if f"openmanus_graph.{name}" in sys.modules])
 def test_the_plain_loop_loads_nothing_of_plans(tmp_path: Path) -> None:
     program = """
 import sys
-from openmanus_graph.nodes import act, hooks, stuck_check, terminate, think
+from openmanus_graph.nodes import act, hooks, stuck_check, think
 print([name for name in sys.modules if name.startswith("openmanus_graph.planning")])
 """
     command = [sys.executable, "-c", program]

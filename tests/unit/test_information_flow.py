@@ -29,10 +29,9 @@ from openmanus_graph.safety.value_labels import labels_of
 from openmanus_graph.state.manus import PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of
-from openmanus_graph.tools.ask_human import ask_human
-from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.browser_use import browser_use
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.closing import ask_human
+from openmanus_graph.tools.execution import bash, python_execute
 from tests.support.graphs import calls
 
 TRAITS = {

@@ -25,8 +25,7 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import bash, python_execute
 from tests.support import keyring
 from tests.support.sandboxes import MODES
 

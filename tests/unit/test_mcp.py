@@ -232,7 +232,7 @@ def test_without_servers_no_mcp_module_is_loaded() -> None:
 def test_without_a_secret_of_its_own_the_client_loads_no_cryptography_for_logins() -> None:
     code = (
         "import sys\n"
-        "from openmanus_graph.tool_calls.resolve_tools import load_client\n"
+        "from openmanus_graph.tool_calls.agent import load_client\n"
         "load_client()\n"
         "print([m for m in sys.modules if m == 'jwt' or m.endswith('client_credentials')])\n"
     )

@@ -92,7 +92,7 @@ def test_what_nobody_knows_is_none_and_ones_own_machine_is_free(
 def test_the_list_is_the_one_that_an_app_around_us_uses() -> None:
     entry = find_price("gpt-4o-mini", "openai")
     assert entry is not None
-    assert any(entry.provider is known for known in get_snapshot().providers)
+    assert any(entry[0] is known for known in get_snapshot().providers)
 
 
 def test_the_list_is_not_loaded_before_a_model_is_looked_for() -> None:

@@ -15,7 +15,7 @@ from openmanus_graph.runtime.output import (
 )
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.read_file import read_file
+from openmanus_graph.tools.files import read_file
 
 
 def shorten_file(path: Path, workspace: Workspace, *, start: int = 0) -> str:

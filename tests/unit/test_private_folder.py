@@ -27,10 +27,8 @@ from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, op
 from openmanus_graph.state.context import Context, SandboxMode
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.tools.read_file import read_file
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from openmanus_graph.tools.execution import bash, python_execute
+from openmanus_graph.tools.files import read_file, str_replace_editor
 from tests.support.sandboxes import MODES
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import python_execute
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
 from tests.support.sandboxes import sandbox_settings

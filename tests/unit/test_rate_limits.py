@@ -10,11 +10,10 @@ from langchain_core.messages import AIMessage
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.resolved import instance_model
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.model_calls import rate_limits
+from openmanus_graph.model_calls import sending
 from openmanus_graph.model_calls.fitting import Fitter
-from openmanus_graph.model_calls.rate_limits import LONGEST_PAUSE_S, RateLimit
 from openmanus_graph.model_calls.recorder import ProviderRequest
-from openmanus_graph.model_calls.sending import Sender
+from openmanus_graph.model_calls.sending import LONGEST_PAUSE_S, RateLimit, Sender
 from openmanus_graph.runtime.limits import RunStopping
 from openmanus_graph.state.addresses import RedisUrl
 from openmanus_graph.state.model_settings import ModelSettings
@@ -33,7 +32,7 @@ def fresh_limits() -> Iterator[None]:
 
 def minute_passes() -> None:
     """Forget what was counted, as the passing of time does."""
-    rate_limits._own_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    sending._own_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 class Waits:
@@ -196,7 +195,7 @@ async def run_with(graph: Any, file: str, context: dict[str, Any]) -> dict[str, 
 async def test_plain_runs_know_no_limit() -> None:
     ran = await run_graph(build_manus_graph(), "done")
     assert ran.values["answer"] == "done"
-    assert rate_limits._own_storage.cache_info().currsize == 0  # pyright: ignore[reportPrivateUsage]
+    assert sending._own_storage.cache_info().currsize == 0  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +206,8 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def process_alike(url: str, waits: Waits) -> RateLimit:
     """Return a limit as another process has it: with a connection of its own."""
-    rate_limits._redis_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    rate_limits._asked_again_at.clear()  # pyright: ignore[reportPrivateUsage]
+    sending._redis_storage.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    sending._asked_again_at.clear()  # pyright: ignore[reportPrivateUsage]
     model = ModelSettings("openai:m", base_url="http://a.test", requests_per_minute=2)
     limit = RateLimit.of(model, waits.emit, RedisUrl.parse(url))
     assert limit is not None

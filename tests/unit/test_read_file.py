@@ -22,8 +22,7 @@ from openmanus_graph.errors import NamesError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.read_file import read_file
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from openmanus_graph.tools.files import read_file, str_replace_editor
 from tests.support.work import bytes_read
 
 

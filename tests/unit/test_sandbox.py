@@ -34,8 +34,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import bash, python_execute
 from tests.support.cli import until
 from tests.support.crash import lives
 from tests.support.limits import BACKSTOP_S
@@ -524,8 +523,8 @@ def test_nothing_is_left_when_we_are_killed(tmp_path: Path, mode: str, last_word
 import asyncio, pathlib, sys
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import bash
+from openmanus_graph.tools.execution import python_execute
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox=SandboxSettings(mode={mode!r}))
 async def main():
     runtime = tool_runtime(session)

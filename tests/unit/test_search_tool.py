@@ -14,7 +14,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.testing import tool_runtime
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.web_search import web_search
+from openmanus_graph.tools.web import web_search
 from tests.support.graphs import calls, run_graph
 from tests.support.search_engines import KEY, Behaviour, SearchServer, found
 from tests.support.search_protocols import CX, Found

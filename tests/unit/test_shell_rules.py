@@ -9,7 +9,7 @@ from openmanus_graph.safety.policy import ProposedCall, evaluate_policy
 from openmanus_graph.state.context import Policy, RuleDecision
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.execution import bash
 from tests.support.sampling import sampled
 from tests.support.shell_bypasses import BYPASSES
 from tests.support.shell_corpus import CORPUS, EVERYDAY, EVERYDAY_UNSEEN

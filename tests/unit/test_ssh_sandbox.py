@@ -30,9 +30,8 @@ from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.setting_declaration import ssh_name
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
-from openmanus_graph.tools.python_execute import python_execute
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from openmanus_graph.tools.execution import bash, python_execute
+from openmanus_graph.tools.files import str_replace_editor
 from tests.support.cli import until
 from tests.support.ssh import SshServer
 
@@ -292,7 +291,7 @@ import asyncio, pathlib, sys
 from openmanus_graph.state.setting_declaration import ssh_name
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.bash import bash
+from openmanus_graph.tools.execution import bash
 session = tool_session(pathlib.Path({str(tmp_path)!r}), sandbox={ssh_server.settings!r})
 started = "(setsid sleep {seconds} &); sleep {seconds} &"
 asyncio.run(bash.coroutine(command=started, runtime=tool_runtime(session)))

@@ -30,7 +30,7 @@ from openmanus_graph.runtime.workspace import Workspace, as_tool_error, opened_f
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from openmanus_graph.tools.files import str_replace_editor
 
 
 class Editor(Protocol):

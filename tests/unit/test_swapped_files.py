@@ -43,8 +43,7 @@ from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import StorageSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.data_visualization import data_visualization
-from openmanus_graph.tools.read_file import text_of_file
-from openmanus_graph.tools.str_replace_editor import str_replace_editor
+from openmanus_graph.tools.files import str_replace_editor, text_of_file
 from tests.support.swapping import FOLDER, swapping
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,8 @@ from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import manus_tool, traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools.bash import bash
 from openmanus_graph.tools.data_visualization import visualization_preparation
-from openmanus_graph.tools.python_execute import python_execute
+from openmanus_graph.tools.execution import bash, python_execute
 from tests.support.cli import until
 from tests.support.graphs import calls, run_graph
 

@@ -21,8 +21,8 @@ from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing import tool_runtime, tool_session
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools.fetch_page import crawl4ai, fetch_page
-from openmanus_graph.tools.read_file import read_file
+from openmanus_graph.tools.files import read_file
+from openmanus_graph.tools.web import crawl4ai, fetch_page
 from tests.support.graphs import calls, run_graph
 from tests.support.pages import PageServer
 

@@ -80,10 +80,8 @@ async def prepare_model(settings: ModelSettings) -> BaseChatModel:
     """Return the model's client, the same one for the same settings within one event loop.
 
     Connections belong to the loop that opened them, so loops never share a client. The provider's
-    library and certificates, which take about a second, are loaded off the event loop.
-
-    Raises:
-        ConfigError: The model's name, its package or its key is wrong or missing.
+    library and certificates, which take about a second, are loaded off the event loop. ConfigError:
+    the model's name, its package or its key is wrong or missing.
     """
     replay, name = current_replay(), model_name(settings)
     profile = None if replay is None else replay.profile(name)
@@ -207,9 +205,8 @@ def _build_packaged(spec: ModelSpec, settings: ModelSettings, key: str | None) -
 def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
     """Build the client of a model that speaks OpenAI's protocol; nothing is connected yet. Blocks.
 
-    Raises:
-        ConfigError: The address, the proxy or the certificates are wrong.
-        ValueError: An option is (pydantic's ValidationError among them).
+    ConfigError: the address, the proxy or the certificates are wrong. ValueError: an option is
+    (pydantic's ValidationError among them).
     """
     timeout = settings.options.get("timeout", IDLE_TIMEOUT_S)
     if not isinstance(timeout, int | float) or timeout <= 0:

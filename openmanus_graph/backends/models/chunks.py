@@ -19,14 +19,8 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call
 from pydantic import ValidationError
 
 from openmanus_graph.backends.models.failures import ReplyError, malformed_reply
+from openmanus_graph.conversation import loose_json
 from openmanus_graph.conversation.history import with_invalid_call_positions
-from openmanus_graph.conversation.loose_json import (
-    TOO_DEEP,
-    made_plain,
-    odd_argument,
-    with_pairs_joined,
-    without_surrogates,
-)
 
 
 class SurrogateBuffer:
@@ -39,11 +33,11 @@ class SurrogateBuffer:
         """Return the complete text that was not returned yet."""
         text = self._buffer + piece
         self._buffer = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return without_surrogates(text[: len(text) - len(self._buffer)])
+        return loose_json.without_surrogates(text[: len(text) - len(self._buffer)])
 
     def rest(self) -> str:
         buffered, self._buffer = self._buffer, ""
-        return without_surrogates(buffered)
+        return loose_json.without_surrogates(buffered)
 
 
 WHOLE_CALLS = "whole_calls"
@@ -58,11 +52,9 @@ _MAX_TOKENS = 1 << 50
 def merged_message(chunks: Iterable[AIMessageChunk]) -> AIMessage:
     """Join the chunks of one reply, at once: joining them one by one is quadratic.
 
-    Arguments are parsed strictly. LangChain completes broken JSON, so a call that was cut off
-    at the token limit would run with half its arguments; here it is an invalid call.
-
-    Raises:
-        ValueError: There are no chunks.
+    Arguments are parsed strictly. LangChain completes broken JSON, so a call that was cut off at
+    the token limit would run with half its arguments; here it is an invalid call. ValueError: there
+    are no chunks.
     """
     first, *rest = chunks
     whole = add_ai_message_chunks(first, *rest) if rest else first
@@ -76,9 +68,7 @@ def checked_message(raw: object) -> AIMessage:
     """Return a message that a model gave whole, its arguments parsed as strictly as streamed ones.
 
     It may come from any model, unchecked. A call whose arguments are not object is an invalid call.
-
-    Raises:
-        ReplyError: It is not a reply of a model.
+    ReplyError: it is not a reply of a model.
     """
     if not isinstance(raw, AIMessage):
         raise ReplyError(f"it gave a {type(raw).__name__}, which is not an AIMessage")
@@ -108,12 +98,9 @@ def _message(
     made: Iterable[_CallParts],
     known_invalid: Iterable[InvalidToolCall],
 ) -> AIMessage:
-    """Return a message as it is kept.
+    """Return a message as it is kept, with its `additional_kwargs` and its calls.
 
-    Args:
-        extra: Its `additional_kwargs`.
-        made: Its calls.
-        known_invalid: Earlier invalid calls; they come last, as their positions are not known.
+    Earlier invalid calls come last, as their positions are not known.
     """
     calls: list[ToolCall] = []
     invalid: list[InvalidToolCall] = []
@@ -121,16 +108,20 @@ def _message(
     for position, (name, call_id, given) in enumerate(made):
         arguments, fault = parse_arguments(given)
         if arguments is None:
-            text = given if isinstance(given, str) else json.dumps(made_plain(given), default=str)
+            text = (
+                given
+                if isinstance(given, str)
+                else json.dumps(loose_json.made_plain(given), default=str)
+            )
             invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=fault))
             invalid_at.append(position)
         else:
             calls.append(tool_call(name=name or "", args=arguments, id=call_id))
-    kwargs = made_plain(extra)
+    kwargs = loose_json.made_plain(extra)
     return AIMessage(
-        content=made_plain(whole.content or ""),
+        content=loose_json.made_plain(whole.content or ""),
         additional_kwargs=with_invalid_call_positions(kwargs, invalid_at) if invalid else kwargs,
-        response_metadata=made_plain(whole.response_metadata),
+        response_metadata=loose_json.made_plain(whole.response_metadata),
         usage_metadata=_sound_usage(whole.usage_metadata),
         id=whole.id,
         name=whole.name,
@@ -153,12 +144,12 @@ def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
     """Return the arguments of a call, or None and why they are not a JSON object."""
     parsed: object = args
     if args is None or isinstance(args, str):
-        text = with_pairs_joined(args or "").strip()
+        text = loose_json.with_pairs_joined(args or "").strip()
         try:
             # Models put raw line breaks into strings; they are meant.
             parsed = json.loads(text, strict=False) if text else None
         except RecursionError:
-            return None, f"{ODD}The arguments hold {TOO_DEEP}."
+            return None, f"{ODD}The arguments hold {loose_json.TOO_DEEP}."
         except ValueError as error:
             return None, f"{NOT_AN_OBJECT} {error}"
         parsed = dict[str, Any]() if parsed is None else parsed
@@ -171,5 +162,5 @@ def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
 
 def odd_call(args: Mapping[str, Any]) -> str:
     """Return why a call with odd arguments cannot be run, for the model; empty if it can."""
-    found = odd_argument(args)
+    found = loose_json.odd_argument(args)
     return found and f"{ODD}{found}. Call it again with a plain value, such as a text in its place."

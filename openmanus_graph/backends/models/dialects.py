@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -62,8 +62,7 @@ class Dialect:
         """Return the dialect with some fields replaced; names of parameters are added."""
         new = changes.get("parameters", {})
         kept = {key: one for key, one in self.parameters.items() if key not in new.values()}
-        both = {**kept, **new}
-        return replace(self, **{**changes, "parameters": both})
+        return replace(self, **{**changes, "parameters": {**kept, **new}})
 
     def name_of(self, parameter: str) -> str | None:
         """Return how a parameter is called; None if it is left out."""
@@ -76,10 +75,8 @@ class Dialect:
 
     def differences(self, other: "Dialect") -> dict[str, Any]:
         """Return the fields that differ from another dialect's."""
-        names = (one.name for one in fields(self))
-        return {
-            name: mine for name in names if (mine := getattr(self, name)) != getattr(other, name)
-        }
+        theirs = vars(other)
+        return {name: mine for name, mine in vars(self).items() if mine != theirs[name]}
 
 
 SKIPPED_SIGNATURE = "skip_thought_signature_validator"
@@ -99,14 +96,14 @@ def known_dialect(
 ) -> Dialect:
     """Return what is known beforehand, by a server's address and the model's plain name.
 
-    Args:
-        provider: Whose protocol it speaks, as `wire_provider` names it.
-        base_url: None: the provider's own.
+    `wire_provider` names the provider. No address is the provider's own.
     """
     if provider != "openai":
         return Dialect(ids="any" if provider in ("", "ollama") else "legal")
     host = _host(base_url)
-    official, renames = is_openai(base_url), is_reasoning_model(model)
+    official = is_openai(base_url)
+    plain = model.lower().rpartition("/")[2]  # OpenAI's o and GPT-5 families, and later ones
+    renames = re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", plain) is not None
     parameters: dict[str, str | None] = {}
     if official or renames:
         parameters["max_tokens"] = "max_completion_tokens"
@@ -136,12 +133,6 @@ def is_openai(base_url: str | None) -> bool:
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
-def is_reasoning_model(model: str) -> bool:
-    """Return True if the name, behind any vendor prefix, is of OpenAI's o or GPT-5 family on."""
-    plain = model.lower().rpartition("/")[2]
-    return re.match(r"(o[1-9]|gpt-([5-9]|\d\d))(\D|$)", plain) is not None
-
-
 def _host(base_url: str | None) -> str:
     return (urlsplit(base_url).hostname or "") if base_url else "api.openai.com"
 
@@ -169,13 +160,14 @@ class Lesson:
 
 
 _Changes = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
+_Step = tuple[_Changes, str, bool]
+"""The fields of a `Lesson`; the changes may depend on the refusal."""
 
 
 def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
     """Yield changes that could make a server accept a refused request, the likeliest first.
 
-    Args:
-        refusal: The whole body of its answer: servers put the reason in different places.
+    The refusal is the whole body of its answer: servers put the reason in different places.
     """
     text = _unquoted(refusal, sent.texts)
     for pattern, ladder in _RULES:
@@ -187,7 +179,12 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
     # A name may match several alternatives.
     found_names = (name for match in _PARAMETER_NAMES.finditer(text) for name in match.groups())
     named = [one for one in map(_snake_case, filter(None, found_names)) if one in sent.parameters]
-    if names := named or [name for name in sorted(sent.parameters) if _mentions(text, name)]:
+    written = _snake_case(text)
+    if names := named or [
+        name
+        for name in sorted(sent.parameters)
+        if "_" in name and re.search(rf"\b{name.replace('_', '[ _-]')}\b", written)
+    ]:
         for changes in ({name: _RENAMED.get(name) for name in names}, dict.fromkeys(names)):
             yield Lesson({"parameters": changes}, _parameter_words(changes))
 
@@ -228,21 +225,15 @@ _PICTURE_COUNT = re.compile(
     rf"|(\d{{1,3}}) {_IMAGE}",
     re.IGNORECASE,
 )
-_TEXT_TOOLS: tuple[_Changes, str, bool] = (
-    {"tools": "text"}, "it is asked to write its calls as text", True
-)  # fmt: skip
-_UNCONSTRAINED: tuple[_Changes, str, bool] = (
-    {"constrains": False}, "its steps are not constrained by a schema", True
-)  # fmt: skip
-_NO_SYSTEM: tuple[_Changes, str, bool] = (
-    {"system": "none"}, "instructions are in the user's first message", True
-)  # fmt: skip
-_ALTERNATE: tuple[_Changes, str, bool] = (
-    {"roles": "alternate"}, "messages are joined so that user and model take turns", True
-)  # fmt: skip
-_NINE_IDS: tuple[_Changes, str, bool] = (
-    {"ids": "nine"}, "ids of calls are nine letters or digits", True
-)  # fmt: skip
+_TEXT_TOOLS: _Step = ({"tools": "text"}, "it is asked to write its calls as text", True)
+_UNCONSTRAINED: _Step = ({"constrains": False}, "its steps are not constrained by a schema", True)
+_NO_SYSTEM: _Step = ({"system": "none"}, "instructions are in the user's first message", True)
+_ALTERNATE: _Step = (
+    {"roles": "alternate"},
+    "messages are joined so that user and model take turns",
+    True,
+)
+_NINE_IDS: _Step = ({"ids": "nine"}, "ids of calls are nine letters or digits", True)
 _NO_TOOLS = (
     r"(?:does|do)(?:n't| not) support (?:\w+ )?(?:tools?|functions?)\b"
     r"|unsupported param(?:eter)?: tools"
@@ -258,7 +249,7 @@ _KEYWORDS = (
     r"exclusiveM(?:in|ax)imum|multipleOf|\$ref|\$defs|patternProperties|propertyNames"
     r"|unevaluated\w+|(?:min|max)(?:Items|Length|Contains|Properties)"
 )
-_WRITTEN: tuple[tuple[str, tuple[tuple[_Changes, str, bool], ...]], ...] = (
+_WRITTEN: tuple[tuple[str, tuple[_Step, ...]], ...] = (
     (r"thought_?signature", (({"signatures": True}, "calls without a thought signature carry "
                               "Google's replacement for one", True),)),
     (rf"{_REASONING}.{{0,80}}(?:must be (?:passed|sent) back|(?:is|are) missing|is required)"
@@ -327,12 +318,6 @@ _PARAMETER_NAMES = re.compile(
 )
 
 
-def _mentions(text: str, name: str) -> bool:
-    """Return True if a text holds a name that is no common word, in any spelling."""
-    words = name.replace("_", "[ _-]")
-    return "_" in name and re.search(rf"\b{words}\b", _snake_case(text)) is not None
-
-
 def _snake_case(text: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", text).lower()
 
@@ -371,10 +356,7 @@ def _without_input(value: Any) -> Any:
 class LearntDialect:
     """The dialect of one server and model, which grows by refusals. Its file is shared by all.
 
-    Args:
-        known: Beforehand, of its provider.
-        server: Names the server in the file. Empty: what is learnt is not stored.
-        model: The model's name.
+    `server` names the server in the file. If it is empty, what is learnt is not stored.
     """
 
     def __init__(self, known: Dialect, server: str = "", model: str = "") -> None:
@@ -439,11 +421,7 @@ def read_learnt() -> dict[str, dict[str, Any]]:
 def forget(server: str) -> bool:
     """Forget what was learnt about a server, and return True if there was anything. Blocks.
 
-    Args:
-        server: As it is listed, or its address.
-
-    Raises:
-        ConfigError: The file cannot be read or written.
+    It is named as it is listed, or by its address. ConfigError: the file cannot be read or written.
     """
     server = server_name("", server) if "://" in server else server
     if server not in read_object(_path()):

@@ -59,8 +59,7 @@ def _tls_context(path: Path | None) -> ssl.SSLContext:
 def certificate_path() -> Path | None:
     """Return the file or folder of authorities that the environment names.
 
-    Raises:
-        ConfigError: It does not exist.
+    ConfigError: it does not exist.
     """
     for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"):
         if path := os.environ.get(variable):
@@ -142,9 +141,8 @@ class Connections:
     ) -> Body:
         """Send a request and return the body of a success, of which nothing has been read.
 
-        Raises:
-            StatusError: The server refused it.
-            TransportError: It could not be reached, did not answer in time, or broke off.
+        StatusError: the server refused it. TransportError: it could not be reached, did not answer
+        in time, or broke off.
         """
         if self._session is None:
             self._owner = self._open()

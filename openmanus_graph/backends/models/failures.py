@@ -24,17 +24,9 @@ from openmanus_graph.state.manus import no_usage
 from openmanus_graph.state.validation import validation_problems
 
 FailureKind = Literal[
-    "retry",
-    "context_length",
-    "no_tools",
-    "content_filter",
-    "withheld",
-    "page",
-    "quota",
-    "auth",
-    "not_found",
-    "bad_request",
-]
+    "retry", "context_length", "no_tools", "content_filter", "withheld", "page", "quota", "auth",
+    "not_found", "bad_request",
+]  # fmt: skip
 
 
 class ReplyError(Exception):
@@ -78,11 +70,7 @@ class Failure:
 
 
 def classify(error: BaseException, subject: str = "The model") -> Failure | None:
-    """Return what the error of a call means; None if it is a bug and not a provider's failure.
-
-    Args:
-        subject: Names the model in the sentence, for example `openai:gpt-5-mini`.
-    """
+    """Return what the error of a call means; None if it is a bug and not a provider's failure."""
     if isinstance(error, ModelError):
         return Failure(error.kind, error.sentence)
     # LangChain's errors often wrap the client's own, which knows more.
@@ -213,20 +201,13 @@ def _kind_by_status(status: int | None) -> FailureKind | None:
     return _KIND_BY_STATUS.get(status, usual if status >= 400 else "not_found")
 
 
-_KIND_BY_CORE_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
-    (core.ModelAuthenticationError, "auth"),
-    (core.ModelPermissionDeniedError, "auth"),
-    (core.ModelNotFoundError, "not_found"),
-    (core.ModelInvalidRequestError, "bad_request"),
-)
-
-
 def _kind_by_class(error: BaseException) -> FailureKind:
-    for base, kind in _KIND_BY_CORE_CLASS:
-        if isinstance(error, base):
-            return kind
+    if isinstance(error, core.ModelAuthenticationError | core.ModelPermissionDeniedError):
+        return "auth"
+    if isinstance(error, core.ModelNotFoundError):
+        return "not_found"
     names = _class_names(error)
-    if "SSLCertVerificationError" in names:
+    if isinstance(error, core.ModelInvalidRequestError) or "SSLCertVerificationError" in names:
         return "bad_request"
     if names & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"}:
         return "not_found"
@@ -245,10 +226,8 @@ _REPLY_READERS = (
     "_convert_responses_chunk_to_generation_chunk",
 )
 """Functions of LangChain's OpenAI client whose errors come from the reply."""
-_LANGCHAIN_MODULES = (
-    "langchain_core.messages",
-    "langchain_core.outputs",
-    "langchain_core.language_models",
+_LANGCHAIN_MODULES = tuple(
+    f"langchain_core.{name}" for name in ("messages", "outputs", "language_models")
 )
 _PROVIDER_ERRORS = (
     ReplyError, StatusError, TransportError, core.ModelError,
@@ -425,19 +404,15 @@ def retry_after_s(
     """Return the seconds to wait, from an answer's headers or else from the server's words.
 
     Args:
-        headers: `retry-after-ms` wins over `retry-after`.
         text: The server's message: "Please try again in 1m2.5s", or Google's `retryDelay`.
         now: This machine's time, against which an HTTP date is read if the answer has no `Date`.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
-    seconds = _number(value)
-    if seconds is not None:
+    if (seconds := _number(value)) is not None:
         return seconds
-    until = _moment(value)
-    if until is not None:
+    if (until := _moment(value)) is not None:
         # The server's clock counts if it is sent. This machine's may be wrong: by it, a wait of
         # days is ignored.
         server_now = _moment(headers.get("date"))

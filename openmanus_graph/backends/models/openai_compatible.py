@@ -51,8 +51,7 @@ WireMessage = dict[str, Any]
 def wire_message(message: BaseMessage, dialect: Dialect) -> WireMessage:
     """Return a message in the form that strict and simple servers accept as well.
 
-    Raises:
-        ValueError: It is of a kind, or holds a block, that chat completions do not have.
+    ValueError: it is of a kind, or holds a block, that chat completions do not have.
     """
     kind = message.type.removesuffix("MessageChunk").lower()
     role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind)

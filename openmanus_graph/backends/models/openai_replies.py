@@ -43,8 +43,7 @@ _ABOUT = {
 async def read_events(body: Body) -> AsyncIterator[Event]:
     """Yield the JSON objects of an answer, and DONE where the server sends it.
 
-    Raises:
-        ReplyError: The body is neither one JSON object nor a stream of them.
+    ReplyError: the body is neither one JSON object nor a stream of them.
     """
     try:
         start = b""
@@ -159,11 +158,7 @@ class ReplyReader:
         self._text = SurrogateBuffer()
 
     def read(self, event: Event) -> ChatGenerationChunk | None:
-        """Take one event; return what it adds to the reply.
-
-        Raises:
-            ReplyError: It holds an error.
-        """
+        """Take one event; return what it adds to the reply. ReplyError: it holds an error."""
         if event is DONE:
             self._done = True
             return None
@@ -193,10 +188,8 @@ class ReplyReader:
         """Return the last chunk: tool calls, usage, finish reason and what must be sent back.
 
         Calls come whole: LangChain parses the arguments again with every piece, which is quadratic
-        if they are not JSON. It does not get to see those.
-
-        Raises:
-            ReplyError: There was no reply, or it broke off.
+        if they are not JSON. It does not get to see those. ReplyError: there was no reply, or it
+        broke off.
         """
         if not self._seen_choice:
             keys = ", ".join(sorted(self._keys)) or "nothing"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
@@ -173,9 +173,9 @@ def _list_price(model: str, provider: str, usage: CallUsage, base_url: str | Non
     provider_id = None if base_url else _PROVIDER_IDS.get(provider, provider)
     places = [(model, provider_id, base_url), *([(plain.lower(), None, None)] if closed else ())]
     for place in places:
-        if (entry := find_price(*place)) is not None:
+        if (found := find_price(*place)) is not None:
             with contextlib.suppress(LookupError, ValueError):  # it has no price for such tokens
-                return float(entry.model.calc_price(tokens, entry.provider).total_price)
+                return float(found[1].calc_price(tokens, found[0]).total_price)
     return None
 
 
@@ -185,19 +185,14 @@ def is_local(base_url: str | None) -> bool:
     return is_loopback(host) or host.endswith(".localhost")
 
 
-class PriceEntry(NamedTuple):
-    provider: "Provider"
-    model: "ModelInfo"
-
-
 @cache
 def find_price(
     model: str, provider: str | None = None, address: str | None = None
-) -> PriceEntry | None:
+) -> "tuple[Provider, ModelInfo] | None":
     """Look a model up in the list: by provider, else by address, else by its name alone. Blocks."""
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        return PriceEntry(*get_snapshot().find_provider_model(model, None, provider, address))
+        return get_snapshot().find_provider_model(model, None, provider, address)
     except (LookupError, ValueError):
         return None

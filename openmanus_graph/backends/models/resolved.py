@@ -17,21 +17,9 @@ from typing import Any, Literal
 
 from langchain_core.language_models import BaseChatModel
 
+from openmanus_graph.backends.models import dialects, server_facts
 from openmanus_graph.backends.models.build import prepare_model
-from openmanus_graph.backends.models.dialects import (
-    Dialect,
-    LearntDialect,
-    is_openai,
-    known_dialect,
-    server_name,
-)
 from openmanus_graph.backends.models.prices import CallUsage, Prices, cost_usd, find_price, is_local
-from openmanus_graph.backends.models.server_facts import (
-    ServerFacts,
-    address_of,
-    facts_of,
-    larger_window,
-)
 from openmanus_graph.backends.models.spec import (
     model_key,
     model_name,
@@ -77,9 +65,9 @@ MOST_ODD_REPLIES = 2
 """So many odd replies make a model of unknown size, at a person's own server, count as small."""
 _ASK_AGAIN_S = 10.0
 """After which a server is asked again that did not answer, or has not loaded the model yet."""
-_facts: dict[tuple[str, str | None], tuple[ServerFacts, float]] = {}
-_dialects: dict[tuple[Path, str, str], LearntDialect] = {}
-_dialects_of_instances: dict[int, LearntDialect] = {}
+_facts: dict[tuple[str, str | None], tuple[server_facts.ServerFacts, float]] = {}
+_dialects: dict[tuple[Path, str, str], dialects.LearntDialect] = {}
+_dialects_of_instances: dict[int, dialects.LearntDialect] = {}
 
 
 @dataclass
@@ -98,9 +86,9 @@ class Observations:
 class ResolvedModel:
     settings: ModelSettings
     client: BaseChatModel
-    dialect: LearntDialect
+    dialect: dialects.LearntDialect
     """What its server accepts; it may learn during the run."""
-    facts: ServerFacts = ServerFacts()
+    facts: server_facts.ServerFacts = server_facts.ServerFacts()
     observed: Observations = field(default_factory=Observations)
 
     @cached_property
@@ -130,7 +118,7 @@ class ResolvedModel:
     @cached_property
     def server_address(self) -> str | None:
         """Of a server that can report facts; None for a big provider's model or an instance."""
-        return address_of(self.settings)
+        return server_facts.address_of(self.settings)
 
     @property
     def window(self) -> int:
@@ -153,7 +141,7 @@ class ResolvedModel:
             return ""
         return (
             f"The server of {self.name} takes {reported:,} tokens, which is little for an agent. "
-            f"{larger_window(self.facts.kind)}"
+            f"{server_facts.larger_window(self.facts.kind)}"
         )
 
     @property
@@ -193,7 +181,7 @@ class ResolvedModel:
         elif self.observed.odd_replies < MOST_ODD_REPLIES:
             self.observed.odd_replies = 0
 
-    def call_form(self, dialect: Dialect) -> CallForm:
+    def call_form(self, dialect: dialects.Dialect) -> CallForm:
         """Return how it is asked for calls, in a dialect."""
         wanted = self.settings.tool_calling
         if wanted in ("native", "text"):
@@ -221,15 +209,14 @@ class ResolvedModel:
         return given | set(getattr(self.client, "model_kwargs", None) or ())
 
     def bound(
-        self, tools: Sequence[dict[str, Any]], options: Mapping[str, Any], dialect: Dialect
+        self, tools: Sequence[dict[str, Any]], options: Mapping[str, Any], dialect: dialects.Dialect
     ) -> Any:
         """Return the client with a request's tools and options, in a dialect.
 
-        Raises:
-            NotImplementedError: It takes no tools.
+        NotImplementedError: it takes no tools.
         """
         client: Any = self.client
-        if isinstance(getattr(client, "dialect", None), Dialect):  # ours, which applies it
+        if isinstance(getattr(client, "dialect", None), dialects.Dialect):  # ours, which applies it
             options = {**options, "dialect": dialect}
         elif left_out := dialect.parameters:
             update: dict[str, Any] = {name: None for name in left_out if name in vars(client)}
@@ -253,17 +240,13 @@ class ResolvedModel:
 def cache_options(client: BaseChatModel, session_key: str) -> dict[str, str]:
     """Return the options that send all requests of a session to the same prompt cache.
 
-    Only OpenAI's own service gets them: others that speak its protocol may refuse unknown options.
-    A key that the person has set is kept.
-
-    Args:
-        client: Any provider's.
-        session_key: Of the thread, or of a worker within it. Only its hash is sent.
+    Only OpenAI's own service gets them, with a hash of the session's key: others that speak its
+    protocol may refuse unknown options. A key that the person has set is kept.
     """
     root: Any = getattr(client, "root_async_client", client)  # LangChain's client has one
     address = getattr(root, "base_url", None)
     is_set = "prompt_cache_key" in getattr(client, "model_kwargs", {})
-    if is_set or not address or not is_openai(str(address)):
+    if is_set or not address or not dialects.is_openai(str(address)):
         return {}
     digest = hashlib.sha256(f"openmanus {session_key}".encode()).hexdigest()
     return {"prompt_cache_key": digest[:32]}
@@ -282,15 +265,15 @@ async def resolve_model(settings: ModelSettings) -> ResolvedModel:
 
 async def _named_model(client: BaseChatModel, settings: ModelSettings, name: str) -> ResolvedModel:
     asked = name, settings.base_url
-    facts, since = _facts.get(asked, (ServerFacts(), -math.inf))
-    lacks = not facts.answers or (facts.kind == "ollama" and not facts.window)
-    if lacks and time.monotonic() - since > _ASK_AGAIN_S:
-        facts = await facts_of(settings)
+    facts, since = _facts.get(asked, (server_facts.ServerFacts(), -math.inf))
+    incomplete = not facts.answers or (facts.kind == "ollama" and not facts.window)
+    if incomplete and time.monotonic() - since > _ASK_AGAIN_S:
+        facts = await server_facts.facts_of(settings)
         _facts[asked] = facts, time.monotonic()
-    server = server_name(provider_of(settings), settings.base_url)
+    server = dialects.server_name(provider_of(settings), settings.base_url)
     key = config_home(), server, name
     if key not in _dialects:
-        dialect = LearntDialect(_known(client, settings), server, name)
+        dialect = dialects.LearntDialect(_known(client, settings), server, name)
         await asyncio.to_thread(dialect.load)
         _dialects.setdefault(key, dialect)
     return ResolvedModel(settings, client, _dialects[key], facts)
@@ -300,21 +283,23 @@ def instance_model(client: BaseChatModel, settings: ModelSettings | None = None)
     """Return a model by its client; what is learnt about its server lives as long as that."""
     settings, key = settings or ModelSettings(client), id(client)
     if key not in _dialects_of_instances:
-        _dialects_of_instances[key] = LearntDialect(_known(client, settings))
+        _dialects_of_instances[key] = dialects.LearntDialect(_known(client, settings))
         weakref.finalize(client, _dialects_of_instances.pop, key, None)
     return ResolvedModel(settings, client, _dialects_of_instances[key])
 
 
-def _known(client: BaseChatModel, settings: ModelSettings) -> Dialect:
+def _known(client: BaseChatModel, settings: ModelSettings) -> dialects.Dialect:
     address = getattr(client, "base_url", None) or getattr(client, "openai_api_base", None)
     effort = getattr(client, "reasoning_effort", None)
     wire = wire_provider(provider_of(settings))
-    return known_dialect(wire, str(address) if address else None, plain_name(settings), effort)
+    return dialects.known_dialect(
+        wire, str(address) if address else None, plain_name(settings), effort
+    )
 
 
 @lru_cache
 def _window_by_name(name: str) -> int:
-    entry = find_price(name)
-    if entry is not None and entry.model.context_window:
-        return entry.model.context_window
+    found = find_price(name)
+    if found is not None and found[1].context_window:
+        return found[1].context_window
     return next((size for pattern, size in _WINDOWS if re.search(pattern, name)), UNKNOWN_WINDOW)

@@ -122,10 +122,7 @@ async def facts_of(settings: ModelSettings) -> ServerFacts:
 async def ask_server(address: str, model: str, key: str | None = None) -> ServerFacts:
     """Ask a server about itself. Waits two seconds at most, and never raises.
 
-    Args:
-        address: Its base URL, with or without `/v1`.
-        model: Name of the model there.
-        key: Sent to this server only; redirects are not followed.
+    The key is sent to this server only; redirects are not followed.
     """
     address = address.rstrip("/")
     root = address.removesuffix("/v1")

@@ -118,8 +118,7 @@ def provider_names() -> list[str]:
 def find_provider(name: str) -> Provider | None:
     """Return a provider by its name or alias, None if there is none.
 
-    Raises:
-        ConfigError: The package that adds it is broken.
+    ConfigError: the package that adds it is broken.
     """
     name = ALIASES.get(name, name)
     if name == RECORDED.name:
@@ -144,8 +143,7 @@ class ModelSpec:
 def parse_spec(text: str) -> ModelSpec:
     """Parse `PROVIDER:NAME`; the name may hold `:` and `/` itself.
 
-    Raises:
-        ConfigError: The provider is missing or unknown, or the name is empty.
+    ConfigError: the provider is missing or unknown, or the name is empty.
     """
     prefix, colon, name = text.strip().partition(":")
     key, name = prefix.strip().lower(), name.strip()
@@ -212,8 +210,7 @@ def model_key(settings: ModelSettings) -> Hashable:
 def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
     """Return the key: of the settings, the provider's variable, the stored one, else a dummy.
 
-    Raises:
-        ConfigError: The provider needs a key and there is none, or it cannot be a key.
+    ConfigError: the provider needs a key and there is none, or it cannot be a key.
     """
     provider = spec.provider
     given, stored = (
@@ -244,8 +241,7 @@ def api_key(spec: ModelSpec, settings: ModelSettings) -> str | None:
 def base_url(spec: ModelSpec, settings: ModelSettings) -> str | None:
     """Return the address: the settings', else the provider's own.
 
-    Raises:
-        ConfigError: It is not a web address.
+    ConfigError: it is not a web address.
     """
     given = settings.base_url
     if not given:

@@ -20,7 +20,7 @@ from acp.interfaces import Client
 from acp.schema import FileEditToolCallContent, PlanEntry, ToolCallLocation, ToolKind
 
 from openmanus_graph.interfaces.service.runs import Outbox, progress_text
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 
 TITLE_CHARS = 100
 _KINDS: Mapping[str, ToolKind] = {

@@ -26,8 +26,8 @@ from openmanus_graph.interfaces.cli.threads import JsonOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.tool_calls.agent import load_client
 from openmanus_graph.tool_calls.questions import Questions
-from openmanus_graph.tool_calls.resolve_tools import load_client
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.mcp.tool import ServerPrompt, ServerTool, ServerTools

@@ -22,7 +22,7 @@ from openmanus_graph.runtime.workspace import Workspace, find, put_file, read_fi
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.manus import Origin
-from openmanus_graph.tools.ask_human import ask_human
+from openmanus_graph.tools.closing import ask_human
 
 log = logging.getLogger(__name__)
 ANSWER_HINTS = {

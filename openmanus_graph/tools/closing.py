@@ -1,24 +1,43 @@
-"""`terminate`: ends the run."""
+"""`ask_human`, and the tools that end a run."""
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.prebuilt import ToolRuntime
+from pydantic import WithJsonSchema
 
 from openmanus_graph.conversation.replies import ResponseFormat, validated
+from openmanus_graph.runtime.tool_runtime import call_runtime
+from openmanus_graph.state.interrupts import question_request, read_text
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.declaration import manus_tool
+
+WRAPPED = "response"
+Kind = Literal["question", "browser"]
+
+
+@manus_tool(effect="read_only", resource="person", timeout_s=10)
+async def ask_human(  # the runtime is not the model's to fill
+    inquire: str,
+    runtime: ToolRuntime[Any, Any],
+    kind: Annotated[Kind | None, WithJsonSchema({"type": "string"})] = None,
+) -> str:
+    """Ask the person; kind browser: to log in or solve a captcha in your browser."""
+    call = call_runtime(runtime)
+    browser = call.session.worker if kind == "browser" else None
+    ask, request = call.ask_person, question_request(inquire, browser=browser)
+    while (answer := read_text(await ask(request))) is None:
+        request = {**request, "question": f"That was not an answer. {inquire}"}
+    return answer
 
 
 @manus_tool(effect="read_only", resource="ending")
 def terminate(status: Literal["success", "failure"], answer: str = "") -> Observation:
     """End the run with an answer."""
-    del answer  # read from the call; where it lacks, the text of the same reply is the answer
+    del answer  # read from the call; without it the text of the same reply is the answer
     return Observation(f"The run ends with status {status}.", ends_run=status)
-
-
-WRAPPED = "response"
 
 
 @manus_tool(effect="read_only", resource="ending")

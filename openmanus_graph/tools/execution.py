@@ -1,0 +1,137 @@
+"""`python_execute` and `bash`: programs in a kernel and a shell that stay open."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from langgraph.prebuilt import ToolRuntime
+
+from openmanus_graph.backends.sandbox import confinement, libraries
+from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
+from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
+from openmanus_graph.runtime.limits import TimeLimit
+from openmanus_graph.runtime.session import Session, run_blocking
+from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
+from openmanus_graph.state.tool_traits import Effects, Observation
+from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
+
+Process = TypeVar("Process", Kernel, Shell)
+_SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
+"""Of pictures that are shown to the model."""
+_BACKGROUND = "Run long commands in the background with `&`."
+
+
+@manus_tool(effect="workspace", resource="python", timeout_s=None, effects=Effects(sandboxed=True))
+async def python_execute(  # the model never sees `runtime`
+    code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
+) -> Observation:
+    """Run Python as in a notebook: variables stay, plots become files. No input()."""
+    return await run_code(
+        code, runtime, time_limit_of(runtime, traits_of(python_execute), timeout_s)
+    )
+
+
+async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
+    """Run code in the thread's kernel."""
+    session = call_runtime(runtime).session
+    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_cell, code)
+    lost = "[The Python process was gone. {why} This is a new one, without variables.]\n"
+    kernel, note = await asyncio.to_thread(_open, session, "python", Kernel, lost)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
+    limit_s = limit.remaining_s()
+    work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
+    result = await run_blocking(kernel.pool, work, kernel.stop)
+    if result.outcome == "dead":
+        await asyncio.to_thread(session.drop, "python")
+    pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
+    text = note + _cell_text(result, limit_s)
+    return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
+
+
+@manus_tool(
+    effect="workspace",
+    resource="bash",
+    timeout_s=None,
+    effects=Effects(shell="command", sandboxed=True),
+)
+async def bash(  # the model never sees `runtime`
+    runtime: ToolRuntime[Any, Any],
+    command: str = "",
+    restart: bool = False,
+    timeout_s: MaybeNumber = None,
+) -> Observation:
+    """Run a command in a lasting bash.
+
+    `cmd &`: in the background. No input.
+
+    Args:
+        command: Empty shows new output of background commands, ctrl+c ends them.
+    """
+    session = call_runtime(runtime).session
+    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_shell, command)
+    if restart:
+        await asyncio.to_thread(session.drop, "bash")
+    lost = "[{why} This is a new one, in the workspace.]\n"
+    shell, note = await asyncio.to_thread(_open, session, "bash", Shell, lost)
+    if restart and not command.strip():
+        return Observation("A new shell was started.")
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
+    limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
+    max_chars = session.max_observation_chars
+    if not command.strip():
+        work = partial(shell.more, max_chars)
+    elif command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
+        work = partial(shell.interrupt_jobs, max_chars)
+    else:
+        work = partial(shell.run, command, limit, max_chars)
+    result = await run_blocking(shell.pool, work, shell.stop)
+    failed = result.outcome != "done" or bool(result.code)
+    silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
+    text = note + (_command_text(result, limit) or silent)
+    return Observation(text, failed=failed, bounded=True)
+
+
+def _open(
+    session: Session, name: str, process: Callable[..., Process], lost: str
+) -> tuple[Process, str]:
+    """Return a session's kernel or shell, and a note if it replaces one that has ended. Blocks."""
+    sandbox = confinement.sandbox_of(session)
+    found = session.handle(name, lambda: process(sandbox))
+    if found.alive:
+        return found, ""
+    note = lost.format(why=found.why())
+    session.drop(name)
+    return session.handle(name, lambda: process(sandbox)), note
+
+
+def _cell_text(result: CellResult, limit_s: float) -> str:
+    """Return the output of a cell, and whether its variables are kept."""
+    shown = result.text.rstrip("\n")
+    if result.outcome == "interrupted":
+        after = f"Interrupted after {round(limit_s, 2):g} s"
+        note = f"[{after}. Variables are kept. Raise timeout_s if needed.]"
+    elif result.outcome == "dead":
+        lost = "All variables are lost; the next call starts a new one."
+        note = f"[The Python process is gone. {result.reason} {lost}]"
+    else:
+        return shown or "(no output)"
+    return f"{shown}\n{note}" if shown else note
+
+
+def _command_text(result: CommandResult, limit: float) -> str:
+    """Return the output of a command, how it ended, and what still runs."""
+    lines = [result.text.rstrip("\n")] if result.text.strip("\n") else []
+    if result.outcome == "interrupted":
+        lines.append(f"[Interrupted after {round(limit, 2):g} s; the shell goes on. {_BACKGROUND}]")
+    elif result.outcome == "ended":
+        lost = "Its variables and jobs are lost; the next call opens a new one."
+        lines.append(f"[{result.reason} {lost}]")
+    elif result.code:
+        lines.append(f"[exit code {result.code}]")
+    if result.jobs:
+        names = [job if len(job) <= 80 else f"{job[:79]}…" for job in result.jobs[:8]]
+        more = f" and {len(result.jobs) - 8} more" if len(result.jobs) > 8 else ""
+        where = f" Further output goes to {result.later}." if result.later else ""
+        lines.append(f"[Running in the background: {'; '.join(names)}{more}.{where}]")
+    return "\n".join(lines)
