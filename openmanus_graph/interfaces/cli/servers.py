@@ -83,7 +83,7 @@ def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus")
     """Offer an agent to other agents, by the A2A protocol."""
     _require("a2a-sdk", "a2a", "a2a")
     check_agent(agent)
-    from openmanus_graph.interfaces.a2a_server.app import build_app
+    from openmanus_graph.interfaces.a2a_server import build_app
     from openmanus_graph.interfaces.service import http as service
     from openmanus_graph.interfaces.service.run_setup import ready_for_runs, ready_for_tools
 
@@ -113,7 +113,7 @@ def acp(
         )
     check_agent(agent)
     pipes = StdioPipes()  # before other code can write to stdout
-    from openmanus_graph.interfaces.acp_server.agent import serve_editor
+    from openmanus_graph.interfaces.acp_server import serve_editor
 
     with log_file(log), _quiet_libraries():
         return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))

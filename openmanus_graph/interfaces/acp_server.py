@@ -1,4 +1,7 @@
-"""The agent in an editor: sessions are threads, whose workspace is the editor's folder."""
+"""The agent in an editor, by the Agent Client Protocol: sessions are threads.
+
+The workspace of a session is the editor's folder.
+"""
 
 import asyncio
 import base64
@@ -6,55 +9,165 @@ import json
 import logging
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import anyio
-from acp import RequestError
+from acp import RequestError, helpers, schema
 from acp.agent.connection import AgentSideConnection
-from acp.helpers import text_block, tool_content
 from acp.interfaces import Client
-from acp.schema import (
-    AgentCapabilities,
-    Implementation,
-    InitializeResponse,
-    LoadSessionResponse,
-    NewSessionResponse,
-    PermissionOption,
-    PromptCapabilities,
-    PromptResponse,
-    TextResourceContents,
-    ToolCallUpdate,
-    Usage,
-)
 
-from openmanus_graph.interfaces.acp_server.updates import SessionUpdates
+from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.final_event import events_from_messages
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import read_thread_state
-from openmanus_graph.interfaces.service.runs import (
-    Message,
-    RemoteRun,
-    SessionLeases,
-    Upload,
-    answer_with_hint,
-    question_text,
-)
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.tools.ask_human import ask_human
+
+TITLE_CHARS = 100
+_KINDS: Mapping[str, schema.ToolKind] = {
+    "bash": "execute",
+    "python_execute": "execute",
+    "str_replace_editor": "edit",
+    "read_file": "read",
+    "web_search": "search",
+    "fetch_page": "fetch",
+    "browser_use": "fetch",
+}
+"""Kinds of tools, by name; others are `other`."""
+_TITLE_ARGS = ("command", "path", "query", "url", "code")
+_PLAN_STATUS: Mapping[str, Any] = {"completed": "completed", "in_progress": "in_progress"}
+log = logging.getLogger(__name__)
 
 
-def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
+class SessionUpdates:
+    """Sends the updates of one turn, in order."""
+
+    def __init__(self, client: Client, session: str, folder: Path) -> None:
+        self._folder = folder
+        self.outbox = runs.Outbox[Any](
+            lambda update: client.session_update(session_id=session, update=update)
+        )
+        self._steps: dict[str, schema.PlanEntry] = {}
+        """The newest plan's, by id."""
+        self._diffs: dict[str, schema.FileEditToolCallContent] = {}
+        """Of edits that have started, by call."""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        update = self._update(event)
+        if update is not None:
+            self.outbox.put(update)
+
+    def say(self, text: str) -> None:
+        self.outbox.put(helpers.update_agent_message_text(text))
+
+    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Show a conversation so far: texts, and the calls with their results."""
+        for event in events:
+            is_question = event.get("tool") == ask_human.name
+            match event["type"]:
+                case "run_start":
+                    self.outbox.put(helpers.update_user_message_text(event["task"]))
+                case "steer":
+                    self.outbox.put(helpers.update_user_message_text(event["text"]))
+                case "tool_end" if is_question:
+                    self.outbox.put(helpers.update_user_message_text(event["output"]))
+                case "tool_start" if is_question:
+                    self.say(str(event["args"].get("inquire", "")))
+                case "think_end" if event["text"].strip():
+                    self.say(f"{event['text'].strip()}\n\n")
+                case _:
+                    self.show(event)
+
+    def _update(self, event: Mapping[str, Any]) -> Any:
+        match event["type"]:
+            case "think_end" if event["text"].strip() and event["tool_calls"]:
+                return helpers.update_agent_message_text(f"{event['text'].strip()}\n\n")
+            case "tool_start" if event["tool"] != ask_human.name:
+                return self._begun(event)
+            case "tool_end" if event["tool"] != ask_human.name:
+                return self._ended(event)
+            case "plan" | "plan_change" if not event.get("plan_step"):
+                return self._plan(event)
+            case "notice" | "step_start" | "step_end":
+                return helpers.update_agent_thought_text(f"{runs.progress_text(event)}\n\n")
+            case _:
+                return None
+
+    def _begun(self, event: Mapping[str, Any]) -> Any:
+        tool, args = event["tool"], event["args"]
+        named = next((str(args[name]) for name in _TITLE_ARGS if args.get(name)), "")
+        title = " ".join(f"{tool} {args.get('path') or named}".split())[:TITLE_CHARS]
+        path = args.get("path")
+        places = (
+            [schema.ToolCallLocation(path=str(self._folder / path))]
+            if isinstance(path, str)
+            else []
+        )
+        diff = edit_of(args) if tool == "str_replace_editor" else None
+        content = None
+        if diff is not None and places:
+            content = [helpers.tool_diff_content(places[0].path, diff[1], diff[0])]
+            self._diffs[event["call_id"]] = content[0]
+        reads = tool == "str_replace_editor" and args.get("command") == "view"
+        return helpers.start_tool_call(
+            event["call_id"],
+            title,
+            kind="read" if reads else _KINDS.get(tool, "other"),
+            status="in_progress",
+            content=content,
+            locations=places or None,
+            raw_input=args,
+        )
+
+    def _ended(self, event: Mapping[str, Any]) -> Any:
+        """End a call. Its content replaces what the editor shows, so it has the diff again."""
+        diff = self._diffs.pop(event["call_id"], None)
+        done = [diff] if diff is not None and event["ok"] else []
+        return helpers.update_tool_call(
+            event["call_id"],
+            status="completed" if event["ok"] else "failed",
+            content=[*done, helpers.tool_content(helpers.text_block(event["output"]))],
+        )
+
+    def _plan(self, event: Mapping[str, Any]) -> Any:
+        if event["type"] == "plan":
+            self._steps.clear()
+        for step in event["steps"]:
+            status = _PLAN_STATUS.get(step["status"], "pending")
+            self._steps[step["id"]] = helpers.plan_entry(step["text"], status=status)
+        order = event.get("order") or list(self._steps)
+        return helpers.update_plan([self._steps[step] for step in order if step in self._steps])
+
+
+def edit_of(args: Mapping[str, Any]) -> tuple[str | None, str] | None:
+    """Return the text that a call of the editor replaces, and the new one; None if it edits none.
+
+    The old text of a new file is None.
+    """
+    match args.get("command"):
+        case "create":
+            return None, str(args.get("file_text") or "")
+        case "str_replace":
+            return str(args.get("old_str") or ""), str(args.get("new_str") or "")
+        case "insert":
+            return "", str(args.get("new_str") or "")
+        case _:
+            return None
+
+
+def read_blocks(blocks: Sequence[Any], folder: Path) -> runs.Message:
     """Read a prompt: the user typed its texts, but not what it encloses or names.
 
     Files below the folder are named as the agent's tools name them. RequestError if the prompt is
     empty, or data is not base64.
     """
-    texts, words, files = list[str](), list[str](), list[Upload]()
+    texts, words, files = list[str](), list[str](), list[runs.Upload]()
     for number, block in enumerate(blocks, 1):
         match block.type:
             case "text":
@@ -62,22 +175,22 @@ def read_blocks(blocks: Sequence[Any], folder: Path) -> Message:
                 words.append(block.text)
             case "resource_link":
                 texts.append(_name_of(block.uri, folder))
-            case "resource" if isinstance(block.resource, TextResourceContents):
+            case "resource" if isinstance(block.resource, schema.TextResourceContents):
                 name = _name_of(block.resource.uri, folder)
                 texts.append(f"{name} holds:\n\n{block.resource.text}")
             case "resource":
                 name = Path(_name_of(block.resource.uri, folder)).name or f"file-{number}"
                 kind = block.resource.mime_type or "application/octet-stream"
-                files.append(Upload(name, _decoded(block.resource.blob), kind))
+                files.append(runs.Upload(name, _decoded(block.resource.blob), kind))
             case _:  # image and audio
                 suffix = block.mime_type.partition("/")[2].partition("+")[0] or "bin"
                 name = f"{block.type}-{number}.{suffix}"
-                files.append(Upload(name, _decoded(block.data), block.mime_type))
+                files.append(runs.Upload(name, _decoded(block.data), block.mime_type))
     text = " ".join(text for text in texts if text.strip())
     words = [text for text in words if text.strip()]
     if not text and not files:
         raise RequestError(-32602, "The prompt is empty. Say what to do.")
-    return Message(text or "See the files.", tuple(files), " ".join(words))
+    return runs.Message(text or "See the files.", tuple(files), " ".join(words))
 
 
 def _name_of(uri: str, folder: Path) -> str:
@@ -97,15 +210,14 @@ def _decoded(data: str) -> bytes:
 
 
 _APPROVAL = (
-    PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
-    PermissionOption(option_id="always", name="Always allow", kind="allow_always"),
-    PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
+    schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
+    schema.PermissionOption(option_id="always", name="Always allow", kind="allow_always"),
+    schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
 )
 _UNKNOWN_OUTCOME = (
-    PermissionOption(option_id="approve", name="Run it again", kind="allow_once"),
-    PermissionOption(option_id="reject", name="Leave it", kind="reject_once"),
+    schema.PermissionOption(option_id="approve", name="Run it again", kind="allow_once"),
+    schema.PermissionOption(option_id="reject", name="Leave it", kind="reject_once"),
 )
-log = logging.getLogger(__name__)
 
 
 class EditorInput:
@@ -124,11 +236,11 @@ class EditorInput:
         try:
             response = await self._client.request_permission(
                 session_id=self._session,
-                tool_call=ToolCallUpdate(
+                tool_call=schema.ToolCallUpdate(
                     tool_call_id=call["call_id"] or event["id"],
                     title=str(event["question"]),
                     status="pending",
-                    content=[tool_content(text_block(question_text(event)))],
+                    content=[helpers.tool_content(helpers.text_block(runs.question_text(event)))],
                     raw_input=call["args"],
                 ),
                 options=[*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)],
@@ -151,7 +263,7 @@ _NO_SESSION = "There is no session {!r}. Begin a new one."
 @dataclass
 class _Session:
     folder: Path
-    run: RemoteRun | None = None
+    run: runs.RemoteRun | None = None
     """The running one."""
 
 
@@ -160,31 +272,33 @@ class EditorAgent:
 
     def __init__(self, agent: str, options: RunOptions, version: str) -> None:
         self.agent, self.options, self.version = agent, options, version
-        self.leases = SessionLeases()
+        self.leases = runs.SessionLeases()
         self._sessions: dict[str, _Session] = {}
         self._client: Client | None = None
 
     def on_connect(self, conn: Client) -> None:
         self._client = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
-        capabilities = PromptCapabilities(image=True, audio=True, embedded_context=True)
-        return InitializeResponse(
+    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+        capabilities = schema.PromptCapabilities(image=True, audio=True, embedded_context=True)
+        return schema.InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
-            agent_capabilities=AgentCapabilities(
+            agent_capabilities=schema.AgentCapabilities(
                 load_session=True, prompt_capabilities=capabilities
             ),
-            agent_info=Implementation(name="openmanus", title="OpenManus", version=self.version),
+            agent_info=schema.Implementation(
+                name="openmanus", title="OpenManus", version=self.version
+            ),
             auth_methods=[],
         )
 
-    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+    async def new_session(self, cwd: str, **_: Any) -> schema.NewSessionResponse:
         folder = await _existing(cwd)
         session = f"{PREFIX}{secrets.token_hex(8)}"
         self._sessions[session] = _Session(folder)
-        return NewSessionResponse(session_id=session)
+        return schema.NewSessionResponse(session_id=session)
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> schema.LoadSessionResponse:
         """Continue a conversation of an earlier process, and show it."""
         folder = await _existing(cwd)
         of_editor = session_id.startswith(PREFIX)
@@ -205,9 +319,9 @@ class EditorAgent:
         async with updates.outbox.sent():
             updates.replay(events_from_messages(known, saved.state.values.get("messages", [])))
         self._sessions[session_id] = _Session(folder)
-        return LoadSessionResponse()
+        return schema.LoadSessionResponse()
 
-    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
         """Run the agent on a message, or on the answer to its question, to the end of the turn."""
         session = self._session(session_id)
         if session.run is not None:
@@ -216,13 +330,13 @@ class EditorAgent:
         updates = self._updates(session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
         user_input = EditorInput(self._connected(), session_id)
-        run = RemoteRun(self.agent, session_id, options, updates.show, user_input)
+        run = runs.RemoteRun(self.agent, session_id, options, updates.show, user_input)
         session.run = run
         try:
             async with updates.outbox.sent(), self.leases.lease(session_id):
                 final = await run.send(message)
                 if final["status"] not in ("failed", "cancelled"):
-                    updates.say(answer_with_hint(final))
+                    updates.say(runs.answer_with_hint(final))
         finally:
             session.run = None
         return _response(final, cancelled=run.stop.requested)
@@ -300,7 +414,7 @@ class _Transport:
         """Do nothing: the pipes are flushed at the end."""
 
 
-def _response(final: Mapping[str, Any], *, cancelled: bool) -> PromptResponse:
+def _response(final: Mapping[str, Any], *, cancelled: bool) -> schema.PromptResponse:
     """Return how a turn ended. RequestError if the run failed."""
     if final["status"] == "failed" and not cancelled:
         raise RequestError(-32603, str(final["answer"]))
@@ -308,9 +422,9 @@ def _response(final: Mapping[str, Any], *, cancelled: bool) -> PromptResponse:
     status = "cancelled" if cancelled else final["status"]
     usage = final["usage"]
     sent, received = usage["input_tokens"], usage["output_tokens"]
-    return PromptResponse(
+    return schema.PromptResponse(
         stop_reason=_STOP_REASONS.get(status, "end_turn"),  # type: ignore[arg-type]  # the names above are among them
-        usage=Usage(
+        usage=schema.Usage(
             total_tokens=sent + received,
             input_tokens=sent,
             output_tokens=received,
