@@ -103,7 +103,7 @@ ALLOWED = {
     "interfaces/cli/skills.py": NAMED,
     "interfaces/cli/threads.py:complete_thread": PRIVATE,
     "interfaces/cli/user_input.py:_edited_text": TEMPORARY,
-    "interfaces/notebook/show.py:recorded_model": OURS,
+    "interfaces/notebook/__init__.py:recorded_model": OURS,
     "interfaces/server/player.py": OURS,
     "interfaces/server/setup.py:bring_data": OURS,
     "interfaces/server/token.py": PRIVATE,
