@@ -179,7 +179,7 @@ def serve(
     run_server: Any = import_module("langgraph_api.cli").run_server  # it has no types
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
     from openmanus_graph.interfaces.server import server_config
-    from openmanus_graph.interfaces.server.token import server_token, token_source
+    from openmanus_graph.interfaces.server.guard import server_token, token_source
     from openmanus_graph.interfaces.service import http as service
 
     protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it

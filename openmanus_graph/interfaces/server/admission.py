@@ -18,14 +18,8 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import RESTART_NODES
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    Store,
-    context_of,
-    own_server,
-    state_of,
-    store,
-)
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
@@ -245,10 +239,10 @@ async def admit(
     config: dict[str, Any] = run.get("config") or {}
     run["config"] = config
     config.setdefault("recursion_limit", RECURSION_LIMIT)
-    threads = store()
+    threads = store.current()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
-    stored = context_of(known.options) if known else {}
+    stored = store.context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
     brought = (*map(_context_in, (assistant or {}, run)), run["context"])
     brings_text = any(one.get(name) for one in brought for name in _TEXTS)
@@ -260,7 +254,7 @@ async def admit(
         return
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
-    if threads.journal.is_running(known.id) and not own_server().is_alone:
+    if threads.journal.is_running(known.id) and not store.own_server.is_alone:
         raise Refused(409, "A run works on this thread. Wait for its end, or stop it first.")
     command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
@@ -274,7 +268,9 @@ def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
 
 async def admit_deletion(thread: str) -> None:
     """Refuse to delete a thread on which a run works: nobody could see or stop the run then."""
-    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
+    if store.current().journal.is_running(thread) or await store.current().is_held_elsewhere(
+        thread
+    ):
         raise Refused(409, "A run works on this thread. Stop it first.")
 
 
@@ -289,7 +285,7 @@ def _check_context(context: Mapping[str, Any], thread: str) -> None:
         raise Refused(422, str(error)) from error
 
 
-async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
+async def _checked_answer(threads: store.Store, known: Thread, answer: Any) -> Any:
     """Return an answer by its question's id, in the question's form. Refused if it is not open.
 
     A step of a plan asks while others run: the answer is queued until these have ended.
@@ -311,13 +307,13 @@ async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
     return {one: middleware_answer(asked[one], answer[one]) for one in ids}
 
 
-async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | None:
+async def _open_questions(threads: store.Store, known: Thread) -> dict[str, Any] | None:
     """Return the values of the open questions, by id; None if the thread's state is unknown."""
     is_running = threads.journal.is_running(known.id)
     unanswered = threads.journal.unanswered(known.id)
     if is_running and not unanswered:
         raise Refused(409, "That was answered already: the run continues.")
-    state = await state_of(known.id, known.agent)
+    state = await store.state_of(known.id, known.agent)
     if state is None:
         return None
     asked = {interrupt.id: interrupt.value for interrupt in state.interrupts}

@@ -25,9 +25,12 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
-from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
-from openmanus_graph.interfaces.server.store import OwnServer, set_own_server
-from openmanus_graph.interfaces.server.token import server_token
+from openmanus_graph.interfaces.server.guard import server_token
+from openmanus_graph.interfaces.server.store import (
+    open_server_saver,
+    own_server,
+    saver,
+)
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.threads import is_running
 
@@ -89,7 +92,7 @@ def _connect() -> LangGraphClient:
     return LangGraphClient(own)
 
 
-set_own_server(OwnServer(_connect, is_alone=False))
+own_server.connect, own_server.is_alone = _connect, False
 app = build_app(_assistant_id)
 app.add_middleware(OpenWhileServing)
 

@@ -46,6 +46,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.runs import (
     PING,
     AgentRun,
@@ -58,7 +59,7 @@ from openmanus_graph.interfaces.server.runs import (
     start_or_resume,
     start_prompt,
 )
-from openmanus_graph.interfaces.server.store import Refused, event_stream, own_api, store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.runs import Final, RemoteSink, Upload
 
 NOT_RUN = "This call was not run: the run ended before."
@@ -283,15 +284,15 @@ async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> Stre
             "agent come from MCP servers.",
         )
     thread = thread_of(wanted.thread_id)
-    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
+    await store.own_server.connect().threads.create(thread_id=thread, if_exists="do_nothing")
     if wanted.resume:
-        after = await store().journal.last(thread)
+        after = await store.current().journal.last(thread)
         answers = RunRequest(answers=answers_of(wanted.resume))
         run = AgentRun(await start_or_resume(thread, answers), thread, after)
     else:
         prompt = read_messages(wanted.messages, wanted.context or ())
         run = await start_prompt(agent, thread, prompt)
-    return event_stream(_events(run, wanted, str(request.base_url)))
+    return store.event_stream(_events(run, wanted, str(request.base_url)))
 
 
 def thread_of(name: str) -> str:

@@ -1,16 +1,21 @@
 """Routes about the files of a thread's workspace: the list, single files, and uploads."""
 
 import asyncio
+import base64
 import contextlib
 import datetime
+import hashlib
+import hmac
 import itertools
+import json
 import mimetypes
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -19,8 +24,9 @@ from fastapi.responses import Response, StreamingResponse
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.store import Refused, require_thread, store
-from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.guard import server_token
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 
@@ -63,6 +69,46 @@ def still_html(content: bytes) -> bytes:
     return _CONNECTING.sub(r"<\1bgsound", text).encode("utf-8", "replace")
 
 
+VALID_S = 12 * 3600
+"""Seconds for which a ticket is valid."""
+_SIGNATURE_BYTES = 32
+
+
+class Ticket(NamedTuple):
+    """The thread of a ticket's file, and the file's digest if the user allowed its scripts."""
+
+    thread: str
+    scripts: str | None
+
+
+def write_ticket(
+    thread: str, path: str, scripts: str | None = None, *, now: float | None = None
+) -> str:
+    """Return a ticket for one file of one thread. `scripts` as in `Ticket`."""
+    until = int((time.time() if now is None else now) + VALID_S)
+    claim = json.dumps([thread, until, scripts]).encode()
+    return base64.urlsafe_b64encode(_signature(claim, path) + claim).decode().rstrip("=")
+
+
+def read_ticket(ticket: str, path: str, *, now: float | None = None) -> Ticket | None:
+    """Return what a ticket allows; None if it is not valid for this path or time."""
+    try:
+        raw = base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))
+        signature, claim = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
+    except ValueError:
+        return None
+    if not hmac.compare_digest(signature, _signature(claim, path)):
+        return None
+    thread, until, scripts = json.loads(claim)
+    return Ticket(thread, scripts) if until > (time.time() if now is None else now) else None
+
+
+def _signature(claim: bytes, path: str) -> bytes:
+    given = claim + b"\0" + path.encode("utf-8", "surrogatepass")
+    key = hashlib.sha256(f"ticket {server_token()}".encode()).digest()  # changes with the token
+    return hmac.new(key, given, hashlib.sha256).digest()
+
+
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30
 CHUNK = 1 << 18
@@ -81,8 +127,8 @@ api = APIRouter(prefix="/app/api/threads/{thread}")
 
 @api.get("/files")
 async def list_files(thread: str) -> dict[str, Any]:
-    await require_thread(thread)
-    workspace = await store().workspace(thread)
+    await store.require_thread(thread)
+    workspace = await store.current().workspace(thread)
     files = await asyncio.to_thread(
         lambda: sorted(itertools.islice(files_in(workspace), MAX_LISTED + 1))
     )
@@ -98,11 +144,11 @@ async def upload_file(
     thread: str, path: str, request: Request, replace: bool = Query(False)
 ) -> dict[str, Any]:
     """Write the request's body to a file of the workspace, atomically."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > MAX_UPLOAD_BYTES:
         raise _too_large()
-    workspace = await store().workspace(thread)
+    workspace = await store.current().workspace(thread)
     incoming = incoming_file(workspace, path, replace=replace)
     try:
         await for_uploads(workspace.prepare)
@@ -131,10 +177,10 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
 
     The page requests it when the user has read what scripts can do, and wants them to run.
     """
-    await require_thread(thread)
-    file = await _opened(await store().workspace(thread), path)
+    await store.require_thread(thread)
+    file = await _opened(await store.current().workspace(thread), path)
     content = await asyncio.to_thread(file.whole)
-    return {"url": _url(thread, path, digest_of(content))}
+    return {"url": file_url(thread, path, digest_of(content))}
 
 
 @router.api_route("/app/files/{ticket}/{path:path}", methods=["GET", "HEAD"])
@@ -145,7 +191,7 @@ async def send_file(
     found = read_ticket(ticket, path)
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
-    workspace = await store().workspace(found.thread)
+    workspace = await store.current().workspace(found.thread)
     file = await _opened(workspace, path)
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     is_page = media_type == HTML and file.size <= MAX_SHOWN and not download
@@ -213,7 +259,7 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
-    url = _url(thread, path)
+    url = file_url(thread, path)
     modified = datetime.datetime.fromtimestamp(modified_ns / 1e9, tz=datetime.UTC)
     return {
         "path": path,
@@ -227,7 +273,7 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
     }
 
 
-def _url(thread: str, path: str, scripts: str | None = None) -> str:
+def file_url(thread: str, path: str, scripts: str | None = None) -> str:
     return f"/app/files/{write_ticket(thread, path, scripts)}/{quote(path)}"
 
 

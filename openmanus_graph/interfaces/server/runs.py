@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Request
@@ -21,19 +20,10 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    Store,
-    graph_of,
-    is_startable,
-    open_questions,
-    own_api,
-    require_thread,
-    state_of,
-    store,
-)
-from openmanus_graph.interfaces.server.token import write_ticket
+from openmanus_graph.interfaces.server.files import file_url
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.final_event import NO_RESULT, cancelled_event, failed_event
 from openmanus_graph.interfaces.service.run_setup import name_files
 from openmanus_graph.interfaces.service.runs import (
@@ -86,22 +76,22 @@ async def start_or_resume(
 
     `history` are earlier messages of a conversation that this thread has not seen.
     """
-    await require_thread(thread)
-    if not is_startable(thread):
+    await store.require_thread(thread)
+    if not store.is_startable(thread):
         name = shlex.quote(thread)
         raise Refused(409, f"This thread belongs to the terminal: openmanus resume {name}")
-    known = await store().find(thread)
+    known = await store.current().find(thread)
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():
         raise Refused(422, f"There is no agent {agent!r}. Available: {', '.join(agent_names())}.")
     # An answer to a step of a plan waits until the parallel steps have ended.
-    queued = request.answers is not None and store().journal.is_running(thread)
+    queued = request.answers is not None and store.current().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     if history:
         run["input"]["messages"][:0] = history
     run = made_plain(run)  # half characters of texts that a client cut, numbers beyond 64 bits
     await admit(thread, run)
-    client = own_api()
+    client = store.own_server.connect()
     try:
         await client.threads.create(thread_id=thread, if_exists="do_nothing")
         created = await client.runs.create(
@@ -122,8 +112,8 @@ async def start_or_resume(
 
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
-    await require_thread(thread)
-    return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
+    await store.require_thread(thread)
+    return {"stopped": await cancel_runs(thread) if store.is_startable(thread) else 0}
 
 
 class SteeringMessage(BaseModel):
@@ -134,9 +124,9 @@ class SteeringMessage(BaseModel):
 
 @router.post("/steer", status_code=202)
 async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
-    await require_thread(thread)
-    journal = store().journal
-    if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
+    await store.require_thread(thread)
+    journal = store.current().journal
+    if not (journal.is_running(thread) or await store.current().is_held_elsewhere(thread)):
         raise Refused(409, "No run works on this thread. Send it as a message.")
     text = name_files(steering_text.text, steering_text.files)
     if steering_text.files:  # the user did not type their names
@@ -148,7 +138,7 @@ async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, s
 
 
 async def cancel_runs(thread: str) -> int:
-    client, stopped = own_api(), 0
+    client, stopped = store.own_server.connect(), 0
     for status in ("pending", "running"):
         with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
             for run in await client.runs.list(thread, status=status):
@@ -157,7 +147,7 @@ async def cancel_runs(thread: str) -> int:
     return stopped
 
 
-async def stop_all_runs(store: Store) -> None:
+async def stop_all_runs(store: store.Store) -> None:
     for thread in store.journal.running:
         await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
@@ -194,10 +184,10 @@ async def _payload(thread: str, known: Thread | None, request: RunRequest) -> di
 
 async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
     """Decide where a thread resumes: where it was interrupted, or after the limit that ended it."""
-    state = await state_of(thread, known.agent)
+    state = await store.state_of(thread, known.agent)
     saved: list[BaseMessage] = [] if state is None else state.values.get("messages", [])
     if not saved or known.status == "interrupted":
-        message = await asyncio.to_thread(store().threads.newest_message, thread)
+        message = await asyncio.to_thread(store.current().threads.newest_message, thread)
         if message is not None and message.id not in {one.id for one in saved}:
             return {"input": {"messages": [message.model_dump(mode="json")]}}
     if state is not None and state.interrupts:
@@ -206,7 +196,7 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
         return {"input": None}
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         raise Refused(409, "This thread is finished. Ask for more with a message.")
-    restart = restart_node(await graph_of(known.agent))
+    restart = restart_node(await store.graph_of(known.agent))
     return {"command": {"goto": restart}} if restart else {"input": None}
 
 
@@ -276,13 +266,13 @@ async def start_prompt(
     A new thread also gets the prompt's earlier turns. `response_format` is the JSON schema of the
     answer. Refused if a run works on the thread, or the settings are wrong.
     """
-    known = await store().find(thread)
-    questions = await open_questions(thread, known.agent) if known else []
+    known = await store.current().find(thread)
+    questions = await store.open_questions(thread, known.agent) if known else []
     message = prompt.message(begins=known is None)
-    workspace = await store().workspace(thread)
+    workspace = await store.current().workspace(thread)
     text, images = await asyncio.to_thread(bring_files, message, workspace)
     origin = message.origin()
-    after = await store().journal.last(thread)
+    after = await store.current().journal.last(thread)
     context = {"response_format": response_format} if response_format else {}
     if questions:
         answer = text if origin is None else replace(message, text=text).as_answer()
@@ -297,7 +287,7 @@ async def start_prompt(
 
 async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
     """Yield a run's events up to `final`; an empty one after the past and after quiet seconds."""
-    async with aclosing(store().journal.follow(run.thread, run.after, PING_S)) as batches:
+    async with aclosing(store.current().journal.follow(run.thread, run.after, PING_S)) as batches:
         async for batch in batches:
             if not batch:
                 if end := await _unrecorded_end(run):
@@ -317,12 +307,12 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
 
     It was cancelled or refused before it started, or the server died.
     """
-    if store().journal.is_running(run.thread):
+    if store.current().journal.is_running(run.thread):
         return None
     status = "unknown"  # the server was restarted
     with contextlib.suppress(httpx.HTTPStatusError):
-        status = (await own_api().runs.get(run.thread, run.id))["status"]
-    newest = await store().journal.newest_event(run.thread)
+        status = (await store.own_server.connect().runs.get(run.thread, run.id))["status"]
+    newest = await store.current().journal.newest_event(run.thread)
     has_end = newest and newest["type"] == "final" and newest["seq"] > run.after
     if status in ("pending", "running") or has_end:
         return None
@@ -393,8 +383,7 @@ def files_of(final: Final, thread: str, base_url: str) -> list[dict[str, Any]]:
     return [
         {
             **artifact,
-            "url": f"{base_url.rstrip('/')}/app/files/{write_ticket(thread, artifact['path'])}/"
-            f"{quote(artifact['path'])}",
+            "url": f"{base_url.rstrip('/')}{file_url(thread, artifact['path'])}",
         }
         for artifact in final["artifacts"]
     ]

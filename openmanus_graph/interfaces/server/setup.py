@@ -15,9 +15,10 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
-from openmanus_graph.interfaces.server.store import Refused, new_thread, store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.final_event import model_label
 from openmanus_graph.interfaces.service.model_setup import (
     ModelChoice,
@@ -67,8 +68,8 @@ async def choose_model(form: ModelForm) -> None:
 async def start_demo() -> dict[str, str]:
     """Start the demo on its own thread: only the model's replies are recorded."""
     await asyncio.to_thread(recorded.require_packages)
-    thread = await new_thread()
-    workspace = await store().workspace(thread)
+    thread = await store.new_thread()
+    workspace = await store.current().workspace(thread)
 
     def bring_data() -> None:
         workspace.prepare()
@@ -118,7 +119,7 @@ def _form_field(one: DeclaredField) -> dict[str, Any]:
 
 @router.get("/options")
 async def show_options() -> dict[str, Any]:
-    return await asyncio.to_thread(_options, store().threads)
+    return await asyncio.to_thread(_options, store.current().threads)
 
 
 def _options(threads: Threads) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
 from openmanus_graph.backends.files.file_kinds import data_url
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.store import Refused, event_stream, require_thread, store
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, find_session
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
         for one in known:
             await end_takeover(one)
         async with contextlib.AsyncExitStack() as stack:
-            settings = await store().settings(thread)
+            settings = await store.current().settings(thread)
             session = await stack.enter_async_context(borrow_session(thread, settings, worker))
             browser = await asyncio.to_thread(
                 session.handle, HANDLE, lambda: BrowserSession(session)
@@ -174,7 +175,7 @@ class GivenInput(BaseModel):
 
 @router.post("/takeover", status_code=201)
 async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
-    await require_thread(thread)
+    await store.require_thread(thread)
     visit = await begin_takeover(thread, wanted.worker, force=wanted.force)
     return {"id": visit.takeover.id}
 
@@ -182,7 +183,7 @@ async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
 @router.get("/takeover/{takeover}/frames")
 async def follow_frames(thread: str, takeover: str) -> StreamingResponse:
     """Stream what the browser shows as server-sent events, until the takeover ends."""
-    return event_stream(_frames(find_visit(thread, takeover)))
+    return store.event_stream(_frames(find_visit(thread, takeover)))
 
 
 @router.post("/takeover/{takeover}/input", status_code=204)
@@ -207,7 +208,7 @@ async def _frames(visit: Visit) -> AsyncGenerator[str]:
 
     after = 0
     with visit.watched():
-        while not visit.takeover.ended and not store().journal.is_closing:
+        while not visit.takeover.ended and not store.current().journal.is_closing:
             frame = await browser_loop.run(lambda: visit.takeover.next_frame(after, FRAME_WAIT_S))  # noqa: B023  # awaited here
             if frame is None:
                 yield ": ping\n\n"
@@ -220,7 +221,7 @@ async def _frames(visit: Visit) -> AsyncGenerator[str]:
 @router.get("/browser")
 async def show_browser(thread: str) -> dict[str, Any]:
     """Take a screenshot of the current tab; `open` is false if there is none."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     session = find_session(thread)
     if session is None or session.find("browser") is None:
         return {"open": False}
@@ -250,7 +251,7 @@ async def show_browser(thread: str) -> dict[str, Any]:
 @router.get("/desktop")
 async def show_desktop(thread: str) -> dict[str, Any]:
     """Take a screenshot of the desktop; `open` is false if there is none."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     session = find_session(thread)
     if session is None or session.find(DESKTOP) is None:
         return {"open": False}

@@ -12,19 +12,9 @@ from pydantic import BaseModel, Field
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit_deletion
-from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    context_of,
-    graph_of,
-    is_startable,
-    new_thread,
-    open_questions,
-    own_api,
-    require_thread,
-    store,
-)
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.server.takeover import end_takeovers
 from openmanus_graph.interfaces.service.threads import forget_thread
 from openmanus_graph.interfaces.service.transcript import runs_of_steps, transcript
@@ -47,7 +37,7 @@ router = APIRouter(prefix="/app/api/threads")
 
 @router.post("", status_code=201)
 async def create_thread() -> dict[str, str]:
-    return {"id": await new_thread()}
+    return {"id": await store.new_thread()}
 
 
 @router.get("")
@@ -58,11 +48,14 @@ async def list_threads(
 ) -> dict[str, Any]:
     """List threads, newest first, a page at a time; only those that contain `q`, if given."""
     words = q.strip()
-    said = await store().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
-    page = await asyncio.to_thread(store().threads.page, limit + 1, before, words, said)
+    said = await store.current().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
+    page = await asyncio.to_thread(store.current().threads.page, limit + 1, before, words, said)
     shown, rest = page[:limit], page[limit:]
     threads = [
-        {**thread_json(await store().with_live_status(thread)), "found": said.get(thread.id, "")}
+        {
+            **thread_json(await store.current().with_live_status(thread)),
+            "found": said.get(thread.id, ""),
+        }
         for _, thread in shown
     ]
     return {"threads": threads, "next": str(shown[-1][0]) if rest else None}
@@ -70,16 +63,16 @@ async def list_threads(
 
 @router.get("/{thread}")
 async def show_thread(thread: str) -> dict[str, Any]:
-    known = await store().find(thread)
+    known = await store.current().find(thread)
     if known is None:
-        await require_thread(thread)
+        await store.require_thread(thread)
         return {**thread_json(Thread(thread, "", "", {}, "new", "", "")), **_NEW_THREAD}
     # A worker releases the thread a moment after it has written its run's end.
-    elsewhere = known.status == "running" and await store().is_held_elsewhere(thread)
+    elsewhere = known.status == "running" and await store.current().is_held_elsewhere(thread)
     return {
         **thread_json(known),
-        "options": context_of(known.options),
-        "interrupts": await open_questions(thread, known.agent),
+        "options": store.context_of(known.options),
+        "interrupts": await store.open_questions(thread, known.agent),
         "held_by": "another process" if elsewhere else None,
     }
 
@@ -90,22 +83,22 @@ class Naming(BaseModel):
 
 @router.patch("/{thread}", status_code=204)
 async def rename_thread(thread: str, naming: Naming) -> Response:
-    await require_thread(thread)
+    await store.require_thread(thread)
     title = " ".join(naming.title.split())
     if not title:
         raise Refused(422, "The title is empty.")
-    await asyncio.to_thread(store().threads.rename, thread, title)
+    await asyncio.to_thread(store.current().threads.rename, thread, title)
     return Response(status_code=204)
 
 
 @router.get("/{thread}/export")
 async def export_thread(thread: str) -> Response:
-    known = await store().find(thread)
-    graph = None if known is None else await graph_of(known.agent)
+    known = await store.current().find(thread)
+    graph = None if known is None else await store.graph_of(known.agent)
     if known is None or graph is None:
         raise Refused(404, f"There is nothing of a thread {thread} to export.")
     state = await graph.aget_state({"configurable": {"thread_id": thread}})
-    runs = await runs_of_steps(graph, saver(), thread, state.values)
+    runs = await runs_of_steps(graph, store.saver(), thread, state.values)
     text = printable("\n".join(transcript(known, state.values, runs, cut=False)) + "\n")
     return Response(text, media_type="text/markdown")
 
@@ -113,19 +106,19 @@ async def export_thread(thread: str) -> Response:
 @router.get("/{thread}/output")
 async def show_output(thread: str) -> dict[str, str]:
     """Return the newest line of output of each resource that runs something now."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     lines = {name: newest_output(thread, name) for name in LIVE_RESOURCES}
     return {name: line for name, line in lines.items() if line}
 
 
 @router.delete("/{thread}", status_code=204)
 async def delete_thread(thread: str) -> Response:
-    await require_thread(thread)
+    await store.require_thread(thread)
     await admit_deletion(thread)
     await end_takeovers(thread)
-    await saver().adelete_thread(thread)
-    if is_startable(thread):
-        client = own_api()
+    await store.saver().adelete_thread(thread)
+    if store.is_startable(thread):
+        client = store.own_server.connect()
         await client.threads.create(thread_id=thread, if_exists="do_nothing")
         await client.threads.delete(thread)
     await asyncio.to_thread(forget_thread, thread)
@@ -136,10 +129,10 @@ async def delete_thread(thread: str) -> Response:
 async def list_checkpoints(thread: str) -> dict[str, Any]:
     """List the checkpoints that a run can start from, newest first."""
     config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-    await require_thread(thread)
+    await store.require_thread(thread)
     places: list[dict[str, Any]] = []
     parent: str | None = None
-    async for found in saver().alist(config):  # newest first
+    async for found in store.saver().alist(config):  # newest first
         if parent not in (None, found.checkpoint["id"]):
             continue  # a fork from an earlier checkpoint has left this branch
         parent_config: Any = found.parent_config or {}
@@ -166,10 +159,10 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
 @router.get("/{thread}/changes")
 async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
     """List what differs between two snapshots of a thread, each file as a unified diff."""
-    await require_thread(thread)
+    await store.require_thread(thread)
 
     def compare() -> dict[str, Any]:
-        snapshots = SnapshotStore(store().home)
+        snapshots = SnapshotStore(store.current().home)
         if None in (snapshots.root_of(thread, before), snapshots.root_of(thread, after)):
             raise Refused(404, "No such snapshot of this thread is kept on this server.")
         changes = changes_between(snapshots, before, after)
@@ -194,7 +187,7 @@ def thread_json(thread: Thread) -> dict[str, Any]:
         "status": thread.status,
         "created": created,
         "updated": updated,
-        "startable": is_startable(thread.id),
+        "startable": store.is_startable(thread.id),
     }
 
 

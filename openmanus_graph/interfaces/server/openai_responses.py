@@ -11,33 +11,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
-from openmanus_graph.interfaces.server.openai_api.chat import (
-    answer_text,
-    recall,
-    refuse_tools,
-    remember,
-    require_model,
-    schema_of,
-)
-from openmanus_graph.interfaces.server.openai_api.prompts import PREFIX, OpenAIRoute, read_prompt
-from openmanus_graph.interfaces.server.runs import (
-    PING,
-    AgentRun,
-    Progress,
-    cancel_runs,
-    files_of,
-    follow,
-    result_of,
-    start_prompt,
-)
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    event_stream,
-    new_thread,
-    require_thread,
-)
+from openmanus_graph.interfaces.server import openai_chat, runs, store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.runs import Final
 
 _RESPONSES, _NEWEST = "responses", "newest"
@@ -45,13 +22,11 @@ _RESPONSES, _NEWEST = "responses", "newest"
 _CONVERSATION = "conv_"
 _STATUS = {"failed": "failed", "cancelled": "cancelled", "stopped": "incomplete"}
 """A run's status as a response's; others are `completed`."""
-router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+router = APIRouter(prefix=store.OPENAI_PREFIX, route_class=openai_chat.OpenAIRoute)
 
 
 class ResponseRequest(BaseModel):
     """The fields of a request that count; sampling settings come from the configuration."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str
     input: str | list[dict[str, Any]]
@@ -68,7 +43,7 @@ class ResponseRequest(BaseModel):
 
 @dataclass
 class _Reply:
-    run: AgentRun
+    run: runs.AgentRun
     model: str
     base_url: str
     created: float
@@ -107,7 +82,7 @@ class _Reply:
             "tool_choice": "auto",
             "tools": [],
             "usage": _usage(final) if final else None,
-            "artifacts": files_of(final, self.run.thread, self.base_url) if final else [],
+            "artifacts": runs.files_of(final, self.run.thread, self.base_url) if final else [],
         }
 
     def add_progress(self, text: str) -> dict[str, Any]:
@@ -121,7 +96,7 @@ class _Reply:
     def add_answer(self, final: Final) -> dict[str, Any] | None:
         if final["status"] in ("failed", "cancelled"):
             return None
-        text = answer_text(final, self.run.thread, self.base_url)
+        text = openai_chat.answer_text(final, self.run.thread, self.base_url)
         part: dict[str, Any] = {
             "type": "output_text", "text": text, "annotations": [], "logprobs": []
         }  # fmt: skip
@@ -138,39 +113,39 @@ class _Reply:
 
 @router.post("/conversations")
 async def create_conversation() -> dict[str, Any]:
-    return _conversation(await new_thread())
+    return _conversation(await store.new_thread())
 
 
 @router.get("/conversations/{conversation}")
 async def show_conversation(conversation: str) -> dict[str, Any]:
     thread = thread_of(conversation)
-    await require_thread(thread)
+    await store.require_thread(thread)
     return _conversation(thread)
 
 
 @router.post("/responses")
 async def respond(wanted: ResponseRequest, request: Request) -> Response:
-    agent = require_model(wanted.model)
-    refuse_tools(wanted.tools, wanted.tool_choice)
+    agent = openai_chat.require_model(wanted.model)
+    openai_chat.refuse_tools(wanted.tools, wanted.tool_choice)
     given = wanted.input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     # What the agent did in between is in its thread.
     messages = [item for item in items if item.get("type", "message") != "reasoning"]
-    prompt = read_prompt(messages, wanted.instructions or "")
-    schema = schema_of((wanted.text or {}).get("format"))
+    prompt = openai_chat.read_prompt(messages, wanted.instructions or "")
+    schema = openai_chat.schema_of((wanted.text or {}).get("format"))
     thread = await _thread(wanted)
-    run = await start_prompt(agent, thread, prompt, schema)
+    run = await runs.start_prompt(agent, thread, prompt, schema)
     reply = _Reply(
         run, agent, str(request.base_url), time.time(), wanted.previous_response_id,
         wanted.metadata or {}, wanted.background,
     )  # fmt: skip
-    await remember(_RESPONSES, reply.id, reply.record())
-    await remember(_NEWEST, thread, {"response": reply.id})
+    await openai_chat.remember(_RESPONSES, reply.id, reply.record())
+    await openai_chat.remember(_NEWEST, thread, {"response": reply.id})
     if wanted.stream:
-        return event_stream(_events(reply))
+        return store.event_stream(_events(reply))
     if wanted.background:
         return JSONResponse(reply.body())
-    await result_of(run, request)
+    await runs.result_of(run, request)
     return JSONResponse(await _body(reply))
 
 
@@ -183,8 +158,8 @@ async def show_response(name: str, request: Request) -> dict[str, Any]:
 async def cancel_response(name: str, request: Request) -> dict[str, Any]:
     reply = await _find(name, str(request.base_url))
     if await _read_so_far(reply) is None:
-        await cancel_runs(reply.run.thread)
-        async with aclosing(follow(reply.run, cancel=False)) as parts:
+        await runs.cancel_runs(reply.run.thread)
+        async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
             async for _ in parts:  # to the end, which is written a moment later
                 pass
     return await show_response(name, request)
@@ -204,13 +179,13 @@ async def _thread(wanted: ResponseRequest) -> str:
             raise Refused(400, "Give conversation or previous_response_id, not both.")
         named = wanted.conversation
         thread = thread_of(str(named.get("id", "")) if isinstance(named, dict) else named)
-        await require_thread(thread)
+        await store.require_thread(thread)
         return thread
     if wanted.previous_response_id is None:
-        return await new_thread()
+        return await store.new_thread()
     previous = await _record(wanted.previous_response_id)
     thread = str(previous["run"]["thread"])
-    newest = await recall(_NEWEST, thread) or {}
+    newest = await openai_chat.recall(_NEWEST, thread) or {}
     if newest.get("response") != wanted.previous_response_id:
         sentence = f"The conversation continued after this: {newest.get('response')} is its newest."
         raise Refused(409, sentence, param="previous_response_id")
@@ -218,7 +193,7 @@ async def _thread(wanted: ResponseRequest) -> str:
 
 
 async def _record(name: str) -> dict[str, Any]:
-    found = await recall(_RESPONSES, name)
+    found = await openai_chat.recall(_RESPONSES, name)
     if found is None:
         raise Refused(404, f"There is no response {name!r}.", param="response_id")
     return dict(found)
@@ -226,7 +201,7 @@ async def _record(name: str) -> dict[str, Any]:
 
 async def _find(name: str, base_url: str) -> _Reply:
     record = await _record(name)
-    known: dict[str, Any] = {**record, "run": AgentRun(**record["run"]), "base_url": base_url}
+    known: dict[str, Any] = {**record, "run": runs.AgentRun(**record["run"]), "base_url": base_url}
     return _Reply(**known)
 
 
@@ -239,9 +214,9 @@ async def _body(reply: _Reply) -> dict[str, Any]:
 
 async def _read_so_far(reply: _Reply) -> Final | None:
     """Add a run's progress to a response, and return how it ended; None if it is running."""
-    async with aclosing(follow(reply.run, cancel=False)) as parts:
+    async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
         async for part in parts:
-            if not isinstance(part, Progress):
+            if not isinstance(part, runs.Progress):
                 return part
             if not part.text:
                 break
@@ -260,16 +235,16 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
     yield send("response.created", response=reply.body())
     yield send("response.in_progress", response=reply.body())
     try:
-        async with aclosing(follow(reply.run, cancel=not reply.background)) as parts:
+        async with aclosing(runs.follow(reply.run, cancel=not reply.background)) as parts:
             async for part in parts:
-                if not isinstance(part, Progress):
+                if not isinstance(part, runs.Progress):
                     for kind, fields in _answer_events(reply, part):
                         yield send(kind, **fields)
                 elif part.text:
                     for kind, fields in _progress_events(reply, part.text):
                         yield send(kind, **fields)
                 else:
-                    yield PING
+                    yield runs.PING
     except Refused as error:
         yield send("error", code=error.code, message=str(error), param=error.param)
 

@@ -1,46 +1,192 @@
-"""Chat Completions and the list of models."""
+"""OpenAI's protocol: agents are models, a conversation is a thread. Here are Chat Completions.
+
+Clients made for OpenAI use it with this server's address and its token as the API key.
+"""
 
 import asyncio
+import base64
+import hashlib
 import json
+import mimetypes
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from typing_extensions import override
 
 from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, describe_agent
-from openmanus_graph.interfaces.server.openai_api.prompts import (
-    PREFIX,
-    OpenAIRoute,
-    conversation_key,
-    error_body,
-    read_prompt,
-)
-from openmanus_graph.interfaces.server.runs import (
-    PING,
-    AgentRun,
-    Progress,
-    Prompt,
-    files_of,
-    follow,
-    result_of,
-    start_prompt,
-)
-from openmanus_graph.interfaces.server.store import Refused, event_stream, new_thread
-from openmanus_graph.interfaces.service.runs import ANSWER_HINTS, Final
+from openmanus_graph.interfaces.server import runs, store
+from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.runs import ANSWER_HINTS, Final, Upload
 
 _CONVERSATIONS = "conversations"
 """Kind of the records that name a conversation's thread."""
 _SINCE = 1_735_689_600
 """The date of all models: clients require one."""
-router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+_ANY = "application/octet-stream"
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors have OpenAI's form.
+
+    Clients repeat requests that failed with 409 or 5xx. That would do a run's work again, so a
+    header forbids it.
+    """
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Refused as error:
+                refusal = error
+            except ConfigError as error:
+                refusal = Refused(422, str(error))
+            except RequestValidationError as error:
+                first: dict[str, Any] = error.errors()[0]
+                param = ".".join(str(part) for part in first["loc"] if part != "body")
+                refusal = Refused(400, f"{param}: {first['msg']}", param=param)
+            headers = {"x-should-retry": "false"}
+            return JSONResponse(refusal.as_openai(), refusal.status, headers)
+
+        return answer
+
+
+def read_prompt(messages: Iterable[Mapping[str, Any]], instructions: str = "") -> runs.Prompt:
+    """Read a request's messages, oldest first, with `role` and `content`.
+
+    Refused if there are none, the newest is not the user's, or one has an unsupported part.
+    """
+    texts, turns = [instructions], list[runs.Turn]()
+    for number, message in enumerate(messages):
+        place, role = f"messages[{number}]", message.get("role")
+        parts, files = read_content(message.get("content"), place)
+        text = "\n\n".join(parts)
+        if role in ("system", "developer"):
+            texts.append(text)
+        elif role == "user":
+            turns.append(runs.Turn("user", text, files, "".join(parts[:1])))
+        elif role == "assistant":
+            turns.append(runs.Turn("assistant", text))
+        else:
+            raise Refused(
+                400,
+                f"A message of role {role!r} is not supported: the agent calls its own tools, and "
+                "reads messages of system, developer, user and assistant.",
+                param=place,
+            )
+    if not turns or turns[-1].role != "user":
+        raise Refused(400, "The last message must be the user's.", param="messages")
+    if not turns[-1].text.strip() and not turns[-1].files:
+        raise Refused(400, "The message is empty. Say what to do.", param="messages")
+    return runs.Prompt("\n\n".join(text for text in texts if text.strip()), tuple(turns))
+
+
+def read_content(content: Any, place: str) -> tuple[list[str], tuple[Upload, ...]]:
+    """Return the texts and the files of a message's content. Refused names an unsupported part."""
+    if content is None or isinstance(content, str):
+        return [content or ""], ()
+    if not isinstance(content, list):
+        raise Refused(400, "content must be a text or a list of parts.", param=place)
+    texts, files = list[str](), list[Upload]()
+    for number, part in enumerate(cast("list[Any]", content)):
+        found = _read_part(part, f"{place}.content[{number}]", number)
+        if isinstance(found, Upload):
+            files.append(found)
+        else:
+            texts.append(found)
+    return texts, tuple(files)
+
+
+def conversation_key(turns: Sequence[runs.Turn], answer: str = "") -> str:
+    """Return the digest of a conversation, by which its next request finds its thread.
+
+    Clients send the whole conversation with each request, and no name of it. White space does not
+    count: clients trim.
+    """
+    said = [(turn.role, " ".join(turn.text.split())) for turn in turns]
+    if answer:
+        said.append(("assistant", " ".join(answer.split())))
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def _read_part(part: Any, place: str, number: int) -> str | Upload:
+    if not isinstance(part, Mapping):
+        raise Refused(400, "A part of the content must be an object.", param=place)
+    fields = cast("Mapping[str, Any]", part)
+    match fields.get("type"):
+        case "text" | "input_text" | "output_text":
+            return str(fields.get("text") or "")
+        case "refusal":
+            return str(fields.get("refusal") or "")
+        case "image_url" | "input_image":
+            url: Any = fields.get("image_url")
+            if isinstance(url, Mapping):
+                url = cast("Mapping[str, Any]", url).get("url")
+            return _from_data_url(url, f"image-{number + 1}", place)
+        case "file" | "input_file":
+            inner = _inner(fields, "file", place) if "file" in fields else fields
+            name = str(inner.get("filename") or f"file-{number + 1}")
+            return _from_data_url(inner.get("file_data"), name, place)
+        case "input_audio":
+            audio = _inner(fields, "input_audio", place)
+            data = _decoded(str(audio.get("data") or ""), place)
+            suffix = str(audio.get("format") or "wav")
+            return Upload(f"audio-{number + 1}.{suffix}", data, f"audio/{suffix}")
+        case kind:
+            raise Refused(400, f"A part of type {kind!r} is not supported.", param=place)
+
+
+def _inner(fields: Mapping[str, Any], name: str, place: str) -> Mapping[str, Any]:
+    found = fields.get(name)
+    if not isinstance(found, Mapping):
+        raise Refused(400, f"{name} must be an object.", param=place)
+    return cast("Mapping[str, Any]", found)
+
+
+def _from_data_url(url: Any, name: str, place: str) -> Upload:
+    """Return the file of a data URL; plain base64 is accepted, too."""
+    if not isinstance(url, str) or not url:
+        raise Refused(
+            400, "Send the file's bytes, as a data URL: there are no uploaded files.", param=place
+        )
+    if url.startswith(("http://", "https://")):
+        raise Refused(
+            400,
+            "This server does not fetch addresses. Send the bytes as a data URL, or name the "
+            "address in the text: the agent can open it.",
+            param=place,
+        )
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:"):
+        head, data = "", url
+    media_type = head.removeprefix("data:").partition(";")[0]
+    media_type = media_type or mimetypes.guess_type(name)[0] or _ANY
+    suffix = "" if "." in name else (mimetypes.guess_extension(media_type) or "")
+    return Upload(f"{name}{suffix}", _decoded(data, place), media_type)
+
+
+def _decoded(data: str, place: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise Refused(400, f"The data is not base64: {error}.", param=place) from error
+
+
+router = APIRouter(prefix=store.OPENAI_PREFIX, route_class=OpenAIRoute)
 
 
 @router.get("/models")
@@ -56,8 +202,6 @@ async def show_model(name: str) -> dict[str, Any]:
 class ChatRequest(BaseModel):
     """The fields of a request that count; sampling settings come from the configuration."""
 
-    model_config = ConfigDict(extra="ignore")
-
     model: str
     messages: list[dict[str, Any]]
     stream: bool = False
@@ -70,9 +214,9 @@ class ChatRequest(BaseModel):
 
 @dataclass(frozen=True)
 class _Chat:
-    run: AgentRun
+    run: runs.AgentRun
     model: str
-    prompt: Prompt
+    prompt: runs.Prompt
     base_url: str
     created: int
 
@@ -94,7 +238,7 @@ class _Chat:
         return answer
 
     def files(self, final: Final) -> list[dict[str, Any]]:
-        return files_of(final, self.run.thread, self.base_url)
+        return runs.files_of(final, self.run.thread, self.base_url)
 
 
 @router.post("/chat/completions")
@@ -109,7 +253,7 @@ async def complete(wanted: ChatRequest, request: Request) -> Response:
     if not wanted.stream:
         return JSONResponse(await _completion(chat, request))
     with_usage = bool((wanted.stream_options or {}).get("include_usage"))
-    return event_stream(_chunks(chat, with_usage=with_usage))
+    return store.event_stream(_chunks(chat, with_usage=with_usage))
 
 
 def refuse_tools(tools: list[Any] | None, choice: Any) -> None:
@@ -140,7 +284,7 @@ def schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"title": str(named.get("name") or "answer"), **cast("dict[str, Any]", schema)}
 
 
-async def _start(agent: str, prompt: Prompt, schema: dict[str, Any] | None) -> AgentRun:
+async def _start(agent: str, prompt: runs.Prompt, schema: dict[str, Any] | None) -> runs.AgentRun:
     """Start the run on the conversation's thread, or on a new one if its thread is not known.
 
     The conversation's record is deleted: sending the same turns again, for another answer, starts a
@@ -149,19 +293,19 @@ async def _start(agent: str, prompt: Prompt, schema: dict[str, Any] | None) -> A
     key = conversation_key(prompt.turns[:-1])
     known = await recall(_CONVERSATIONS, key) if len(prompt.turns) > 1 else None
     if known is None:
-        return await start_prompt(agent, await new_thread(), prompt, schema)
+        return await runs.start_prompt(agent, await store.new_thread(), prompt, schema)
     await remember(_CONVERSATIONS, key, None)
     try:
-        return await start_prompt(agent, known["thread"], prompt, schema)
+        return await runs.start_prompt(agent, known["thread"], prompt, schema)
     except Refused as refusal:
         if refusal.status != 404:  # the thread was deleted
             await remember(_CONVERSATIONS, key, dict(known))
             raise
-    return await start_prompt(agent, await new_thread(), prompt, schema)
+    return await runs.start_prompt(agent, await store.new_thread(), prompt, schema)
 
 
 async def _completion(chat: _Chat, request: Request) -> dict[str, Any]:
-    final = await result_of(chat.run, request)
+    final = await runs.result_of(chat.run, request)
     message = {
         "role": "assistant",
         "content": await chat.answer(final),
@@ -177,11 +321,11 @@ async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
     """Stream the agent's progress as reasoning, and then its answer as content."""
     yield _chunk(chat, {"role": "assistant", "content": ""})
     try:
-        async with aclosing(follow(chat.run)) as parts:
+        async with aclosing(runs.follow(chat.run)) as parts:
             async for part in parts:
-                if isinstance(part, Progress):
+                if isinstance(part, runs.Progress):
                     text = f"{part.text}\n\n"
-                    yield _chunk(chat, {"reasoning_content": text}) if part.text else PING
+                    yield _chunk(chat, {"reasoning_content": text}) if part.text else runs.PING
                     continue
                 yield _chunk(chat, {"content": await chat.answer(part)})
                 files = chat.files(part)
@@ -190,7 +334,7 @@ async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
                     head = chat.head("chat.completion.chunk")
                     yield _as_sse({**head, "choices": [], "usage": chat_usage(part)})
     except Refused as error:
-        yield _as_sse(error_body(error))
+        yield _as_sse(error.as_openai())
     yield "data: [DONE]\n\n"
 
 
@@ -242,7 +386,7 @@ def answer_text(final: Final, thread: str, base_url: str) -> str:
     if final["structured"] is not None:
         return json.dumps(final["structured"], ensure_ascii=False)
     hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
-    links = [f"- [{one['path']}]({one['url']})" for one in files_of(final, thread, base_url)]
+    links = [f"- [{one['path']}]({one['url']})" for one in runs.files_of(final, thread, base_url)]
     return "\n\n".join(filter(None, (str(final["answer"]), hint, "\n".join(links))))
 
 
