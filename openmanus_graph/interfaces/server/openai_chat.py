@@ -19,6 +19,7 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
+from langgraph.store.base import PutOp
 from pydantic import BaseModel
 from typing_extensions import override
 
@@ -28,7 +29,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, describe_agent
 from openmanus_graph.interfaces.server import runs, store
 from openmanus_graph.interfaces.server.store import Refused
-from openmanus_graph.interfaces.service.runs import ANSWER_HINTS, Final, Upload
+from openmanus_graph.interfaces.service.runs import Final, Upload, answer_with_hint
 
 _CONVERSATIONS = "conversations"
 """Kind of the records that name a conversation's thread."""
@@ -191,12 +192,26 @@ router = APIRouter(prefix=store.OPENAI_PREFIX, route_class=OpenAIRoute)
 
 @router.get("/models")
 async def list_models() -> dict[str, Any]:
-    return {"object": "list", "data": [_model(name) for name in agent_names()]}
+    return {"object": "list", "data": [await show_model(name) for name in agent_names()]}
 
 
 @router.get("/models/{name}")
 async def show_model(name: str) -> dict[str, Any]:
-    return _model(require_model(name))
+    require_model(name)
+    return {
+        "id": name,
+        "object": "model",
+        "created": _SINCE,
+        "owned_by": "openmanus",
+        "description": describe_agent(name),
+    }
+
+
+def require_model(name: str) -> None:
+    if name not in agent_names():
+        known = ", ".join(agent_names())
+        sentence = f"There is no model {name!r}. Agents are models here: {known}."
+        raise Refused(404, sentence, param="model", code="model_not_found")
 
 
 class ChatRequest(BaseModel):
@@ -212,17 +227,50 @@ class ChatRequest(BaseModel):
     response_format: dict[str, Any] | None = None
 
 
+@router.post("/chat/completions")
+async def complete(wanted: ChatRequest, request: Request) -> Response:
+    require_model(wanted.model)
+    refuse_tools(wanted.tools, wanted.tool_choice)
+    if (wanted.n or 1) > 1:
+        raise Refused(400, "The server returns one answer per request. Leave out n.", param="n")
+    prompt = read_prompt(wanted.messages)
+    schema = schema_of(wanted.response_format)
+    run = await _start(wanted.model, prompt, schema, str(request.base_url))
+    chat = _Chat(run, wanted.model, prompt, int(time.time()))
+    if wanted.stream:
+        with_usage = bool((wanted.stream_options or {}).get("include_usage"))
+        return store.event_stream(_chunks(chat, with_usage=with_usage))
+    final = await runs.result_of(run, request)
+    message = {
+        "role": "assistant",
+        "content": await chat.answer(final),
+        "refusal": None,
+        "annotations": [],
+        "artifacts": run.files(final),
+    }
+    return JSONResponse(chat.body("message", message, _reason(final), usage=_usage(final)))
+
+
 @dataclass(frozen=True)
 class _Chat:
     run: runs.AgentRun
     model: str
     prompt: runs.Prompt
-    base_url: str
     created: int
 
-    def head(self, kind: str) -> dict[str, Any]:
-        name = f"chatcmpl-{self.run.id}"
-        return {"id": name, "object": kind, "created": self.created, "model": self.model}
+    def body(
+        self, part: str, content: dict[str, Any] | None, reason: str | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        """Return a completion with a `message`, or a chunk of one with a `delta`, if any."""
+        choice = {"index": 0, part: content, "logprobs": None, "finish_reason": reason}
+        return {
+            "id": f"chatcmpl-{self.run.id}",
+            "object": "chat.completion" if part == "message" else "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "choices": [] if content is None else [choice],
+            **fields,
+        }
 
     async def answer(self, final: Final) -> str:
         """Return the answer of a run. The next request of the conversation finds its thread by it.
@@ -232,28 +280,37 @@ class _Chat:
         if final["status"] in ("failed", "cancelled"):
             code = "cancelled" if final["status"] == "cancelled" else None
             raise Refused(500, str(final["answer"]), code=code)
-        answer = answer_text(final, self.run.thread, self.base_url)
+        answer = answer_text(final, self.run)
         key = conversation_key(self.prompt.turns, answer)
         await remember(_CONVERSATIONS, key, {"thread": self.run.thread})
         return answer
 
-    def files(self, final: Final) -> list[dict[str, Any]]:
-        return runs.files_of(final, self.run.thread, self.base_url)
+
+async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
+    """Stream the agent's progress as reasoning, and then its answer as content."""
+
+    def chunk(delta: dict[str, Any] | None, reason: str | None = None, **fields: Any) -> str:
+        return _as_sse(chat.body("delta", delta, reason, **fields))
+
+    yield chunk({"role": "assistant", "content": ""})
+    try:
+        async with aclosing(runs.follow(chat.run)) as parts:
+            async for part in parts:
+                if isinstance(part, str):
+                    yield chunk({"reasoning_content": f"{part}\n\n"}) if part else runs.PING
+                    continue
+                yield chunk({"content": await chat.answer(part)})
+                files = chat.run.files(part)
+                yield chunk({"artifacts": files} if files else {}, _reason(part))
+                if with_usage:
+                    yield chunk(None, usage=_usage(part))
+    except Refused as error:
+        yield _as_sse(error.as_openai())
+    yield "data: [DONE]\n\n"
 
 
-@router.post("/chat/completions")
-async def complete(wanted: ChatRequest, request: Request) -> Response:
-    agent = require_model(wanted.model)
-    refuse_tools(wanted.tools, wanted.tool_choice)
-    if (wanted.n or 1) > 1:
-        raise Refused(400, "The server returns one answer per request. Leave out n.", param="n")
-    prompt = read_prompt(wanted.messages)
-    run = await _start(agent, prompt, schema_of(wanted.response_format))
-    chat = _Chat(run, agent, prompt, str(request.base_url), int(time.time()))
-    if not wanted.stream:
-        return JSONResponse(await _completion(chat, request))
-    with_usage = bool((wanted.stream_options or {}).get("include_usage"))
-    return store.event_stream(_chunks(chat, with_usage=with_usage))
+def _as_sse(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body)}\n\n"
 
 
 def refuse_tools(tools: list[Any] | None, choice: Any) -> None:
@@ -284,7 +341,9 @@ def schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"title": str(named.get("name") or "answer"), **cast("dict[str, Any]", schema)}
 
 
-async def _start(agent: str, prompt: runs.Prompt, schema: dict[str, Any] | None) -> runs.AgentRun:
+async def _start(
+    agent: str, prompt: runs.Prompt, schema: dict[str, Any] | None, base_url: str
+) -> runs.AgentRun:
     """Start the run on the conversation's thread, or on a new one if its thread is not known.
 
     The conversation's record is deleted: sending the same turns again, for another answer, starts a
@@ -292,62 +351,18 @@ async def _start(agent: str, prompt: runs.Prompt, schema: dict[str, Any] | None)
     """
     key = conversation_key(prompt.turns[:-1])
     known = await recall(_CONVERSATIONS, key) if len(prompt.turns) > 1 else None
-    if known is None:
-        return await runs.start_prompt(agent, await store.new_thread(), prompt, schema)
-    await remember(_CONVERSATIONS, key, None)
-    try:
-        return await runs.start_prompt(agent, known["thread"], prompt, schema)
-    except Refused as refusal:
-        if refusal.status != 404:  # the thread was deleted
-            await remember(_CONVERSATIONS, key, dict(known))
-            raise
-    return await runs.start_prompt(agent, await store.new_thread(), prompt, schema)
+    if known is not None:
+        await remember(_CONVERSATIONS, key, None)
+        try:
+            return await runs.start_prompt(agent, known["thread"], prompt, base_url, schema)
+        except Refused as refusal:
+            if refusal.status != 404:  # the thread was deleted
+                await remember(_CONVERSATIONS, key, dict(known))
+                raise
+    return await runs.start_prompt(agent, await store.new_thread(), prompt, base_url, schema)
 
 
-async def _completion(chat: _Chat, request: Request) -> dict[str, Any]:
-    final = await runs.result_of(chat.run, request)
-    message = {
-        "role": "assistant",
-        "content": await chat.answer(final),
-        "refusal": None,
-        "annotations": [],
-        "artifacts": chat.files(final),
-    }
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(final)}
-    return {**chat.head("chat.completion"), "choices": [choice], "usage": chat_usage(final)}
-
-
-async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
-    """Stream the agent's progress as reasoning, and then its answer as content."""
-    yield _chunk(chat, {"role": "assistant", "content": ""})
-    try:
-        async with aclosing(runs.follow(chat.run)) as parts:
-            async for part in parts:
-                if isinstance(part, runs.Progress):
-                    text = f"{part.text}\n\n"
-                    yield _chunk(chat, {"reasoning_content": text}) if part.text else runs.PING
-                    continue
-                yield _chunk(chat, {"content": await chat.answer(part)})
-                files = chat.files(part)
-                yield _chunk(chat, {"artifacts": files} if files else {}, _reason(part))
-                if with_usage:
-                    head = chat.head("chat.completion.chunk")
-                    yield _as_sse({**head, "choices": [], "usage": chat_usage(part)})
-    except Refused as error:
-        yield _as_sse(error.as_openai())
-    yield "data: [DONE]\n\n"
-
-
-def _chunk(chat: _Chat, delta: dict[str, Any], reason: str | None = None) -> str:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-    return _as_sse({**chat.head("chat.completion.chunk"), "choices": [choice]})
-
-
-def _as_sse(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body)}\n\n"
-
-
-def chat_usage(final: Final) -> dict[str, Any]:
+def _usage(final: Final) -> dict[str, Any]:
     usage = final["usage"]
     sent, received = usage["input_tokens"], usage["output_tokens"]
     return {
@@ -363,31 +378,12 @@ def _reason(final: Final) -> str:
     return "length" if final["status"] == "stopped" else "stop"
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": _SINCE,
-        "owned_by": "openmanus",
-        "description": describe_agent(name),
-    }
-
-
-def require_model(name: str) -> str:
-    if name not in agent_names():
-        known = ", ".join(agent_names())
-        sentence = f"There is no model {name!r}. Agents are models here: {known}."
-        raise Refused(404, sentence, param="model", code="model_not_found")
-    return name
-
-
-def answer_text(final: Final, thread: str, base_url: str) -> str:
+def answer_text(final: Final, run: runs.AgentRun) -> str:
     """Return the text for the client: the answer or question, and links to the run's files."""
     if final["structured"] is not None:
         return json.dumps(final["structured"], ensure_ascii=False)
-    hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
-    links = [f"- [{one['path']}]({one['url']})" for one in runs.files_of(final, thread, base_url)]
-    return "\n\n".join(filter(None, (str(final["answer"]), hint, "\n".join(links))))
+    links = "\n".join(f"- [{one['path']}]({one['url']})" for one in run.files(final))
+    return "\n\n".join(filter(None, (answer_with_hint(final), links)))
 
 
 @cache
@@ -404,7 +400,4 @@ async def recall(kind: str, key: str) -> Mapping[str, Any] | None:
 async def remember(kind: str, key: str, record: dict[str, Any] | None) -> None:
     """Write a record of this protocol; None deletes it."""
     records = await asyncio.to_thread(_records)
-    if record is None:
-        await records.adelete(("openai", kind), key)
-    else:
-        await records.aput(("openai", kind), key, record)
+    await records.abatch([PutOp(("openai", kind), key, record)])

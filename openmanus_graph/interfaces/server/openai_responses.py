@@ -45,19 +45,15 @@ class ResponseRequest(BaseModel):
 class _Reply:
     run: runs.AgentRun
     model: str
-    base_url: str
     created: float
-    previous: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict[str, str])
-    background: bool = False
+    previous: str | None
+    metadata: dict[str, str]
+    background: bool
     output: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def id(self) -> str:
         return f"resp_{uuid.UUID(self.run.id).hex}"
-
-    def record(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "output"}
 
     def body(self, final: Final | None = None) -> dict[str, Any]:
         status = _STATUS.get(final["status"], "completed") if final else "in_progress"
@@ -82,7 +78,7 @@ class _Reply:
             "tool_choice": "auto",
             "tools": [],
             "usage": _usage(final) if final else None,
-            "artifacts": runs.files_of(final, self.run.thread, self.base_url) if final else [],
+            "artifacts": self.run.files(final) if final else [],
         }
 
     def add_progress(self, text: str) -> dict[str, Any]:
@@ -96,10 +92,8 @@ class _Reply:
     def add_answer(self, final: Final) -> dict[str, Any] | None:
         if final["status"] in ("failed", "cancelled"):
             return None
-        text = openai_chat.answer_text(final, self.run.thread, self.base_url)
-        part: dict[str, Any] = {
-            "type": "output_text", "text": text, "annotations": [], "logprobs": []
-        }  # fmt: skip
+        text = openai_chat.answer_text(final, self.run)
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
         item: dict[str, Any] = {
             "id": f"msg_{self.id}",
             "type": "message",
@@ -125,7 +119,7 @@ async def show_conversation(conversation: str) -> dict[str, Any]:
 
 @router.post("/responses")
 async def respond(wanted: ResponseRequest, request: Request) -> Response:
-    agent = openai_chat.require_model(wanted.model)
+    openai_chat.require_model(wanted.model)
     openai_chat.refuse_tools(wanted.tools, wanted.tool_choice)
     given = wanted.input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -134,12 +128,10 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
     prompt = openai_chat.read_prompt(messages, wanted.instructions or "")
     schema = openai_chat.schema_of((wanted.text or {}).get("format"))
     thread = await _thread(wanted)
-    run = await runs.start_prompt(agent, thread, prompt, schema)
-    reply = _Reply(
-        run, agent, str(request.base_url), time.time(), wanted.previous_response_id,
-        wanted.metadata or {}, wanted.background,
-    )  # fmt: skip
-    await openai_chat.remember(_RESPONSES, reply.id, reply.record())
+    run = await runs.start_prompt(wanted.model, thread, prompt, str(request.base_url), schema)
+    previous, metadata = wanted.previous_response_id, wanted.metadata or {}
+    reply = _Reply(run, wanted.model, time.time(), previous, metadata, wanted.background)
+    await openai_chat.remember(_RESPONSES, reply.id, asdict(reply))
     await openai_chat.remember(_NEWEST, thread, {"response": reply.id})
     if wanted.stream:
         return store.event_stream(_events(reply))
@@ -151,12 +143,12 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
 
 @router.get("/responses/{name}")
 async def show_response(name: str, request: Request) -> dict[str, Any]:
-    return await _body(await _find(name, str(request.base_url)))
+    return await _body(await _find(name, request))
 
 
 @router.post("/responses/{name}/cancel")
 async def cancel_response(name: str, request: Request) -> dict[str, Any]:
-    reply = await _find(name, str(request.base_url))
+    reply = await _find(name, request)
     if await _read_so_far(reply) is None:
         await runs.cancel_runs(reply.run.thread)
         async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
@@ -199,10 +191,10 @@ async def _record(name: str) -> dict[str, Any]:
     return dict(found)
 
 
-async def _find(name: str, base_url: str) -> _Reply:
+async def _find(name: str, request: Request) -> _Reply:
     record = await _record(name)
-    known: dict[str, Any] = {**record, "run": runs.AgentRun(**record["run"]), "base_url": base_url}
-    return _Reply(**known)
+    run = runs.AgentRun(**{**record["run"], "base_url": str(request.base_url)})
+    return _Reply(**{**record, "run": run})
 
 
 async def _body(reply: _Reply) -> dict[str, Any]:
@@ -216,11 +208,11 @@ async def _read_so_far(reply: _Reply) -> Final | None:
     """Add a run's progress to a response, and return how it ended; None if it is running."""
     async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
         async for part in parts:
-            if not isinstance(part, runs.Progress):
+            if not isinstance(part, str):
                 return part
-            if not part.text:
+            if not part:
                 break
-            reply.add_progress(part.text)
+            reply.add_progress(part)
     return None
 
 
@@ -237,11 +229,11 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
     try:
         async with aclosing(runs.follow(reply.run, cancel=not reply.background)) as parts:
             async for part in parts:
-                if not isinstance(part, runs.Progress):
+                if not isinstance(part, str):
                     for kind, fields in _answer_events(reply, part):
                         yield send(kind, **fields)
-                elif part.text:
-                    for kind, fields in _progress_events(reply, part.text):
+                elif part:
+                    for kind, fields in _progress_events(reply, part):
                         yield send(kind, **fields)
                 else:
                     yield runs.PING

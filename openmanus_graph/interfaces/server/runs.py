@@ -249,17 +249,24 @@ class AgentRun:
     thread: str
     after: int
     """Number of the thread's newest event before the run."""
+    base_url: str
+    """The server's address as the client knows it."""
 
-
-@dataclass(frozen=True)
-class Progress:
-    """What a run does meanwhile; the text is empty after the past and after some quiet seconds."""
-
-    text: str
+    def files(self, final: Final) -> list[dict[str, Any]]:
+        """Return the run's files, with addresses that need no token for some hours."""
+        base = self.base_url.rstrip("/")
+        return [
+            {**artifact, "url": f"{base}{file_url(self.thread, artifact['path'])}"}
+            for artifact in final["artifacts"]
+        ]
 
 
 async def start_prompt(
-    agent: str, thread: str, prompt: Prompt, response_format: dict[str, Any] | None = None
+    agent: str,
+    thread: str,
+    prompt: Prompt,
+    base_url: str,
+    response_format: dict[str, Any] | None = None,
 ) -> AgentRun:
     """Start a run with a prompt's newest message, or answer the question that the thread asks.
 
@@ -282,7 +289,8 @@ async def start_prompt(
             agent=agent, message=text, images=images, origin=origin, context=context
         )
     history = () if known else prompt.history()
-    return AgentRun(await start_or_resume(thread, request, history), thread, after)
+    run = await start_or_resume(thread, request, history)
+    return AgentRun(run, thread, after, base_url)
 
 
 async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
@@ -325,23 +333,24 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
     )
 
 
-async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[Progress | Final]:
-    """Yield the progress of a run, and then how it ended.
+async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[str | Final]:
+    """Yield the progress of a run as texts, and then how it ended.
 
-    Unless `cancel` is false, a reader that stops before the end, or hangs up, cancels the run.
+    A text is empty after the past and after some quiet seconds. Unless `cancel` is false, a reader
+    that stops before the end, or hangs up, cancels the run.
     """
     sink = RemoteSink()
     try:
         async with aclosing(follow_events(run)) as events:
             async for event in events:
                 if not event:
-                    yield Progress("")
+                    yield ""
                     continue
                 sink.show(event)
                 if final := sink.outcome():
                     yield final
                 elif text := progress_text(event):
-                    yield Progress(text)
+                    yield text
     finally:
         if cancel and sink.final is None:
             cancel_in_background(run)
@@ -358,7 +367,7 @@ async def result_of(run: AgentRun, request: Request) -> Final:
     async def read() -> Final:
         async with aclosing(follow(run)) as parts:
             async for part in parts:
-                if not isinstance(part, Progress):
+                if not isinstance(part, str):
                     return part
         raise Refused(500, NO_RESULT)
 
@@ -376,14 +385,3 @@ async def result_of(run: AgentRun, request: Request) -> Final:
     finally:
         reading.cancel()
         hanging_up.cancel()
-
-
-def files_of(final: Final, thread: str, base_url: str) -> list[dict[str, Any]]:
-    """Return the run's files, with addresses that need no token for some hours."""
-    return [
-        {
-            **artifact,
-            "url": f"{base_url.rstrip('/')}{file_url(thread, artifact['path'])}",
-        }
-        for artifact in final["artifacts"]
-    ]
