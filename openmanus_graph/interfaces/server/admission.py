@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,6 +28,7 @@ from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.plan import Origin
 from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.state.settings import Settings
 
 _OWN = "openmanus"
 """The beginning of our keys in messages."""
@@ -49,12 +51,11 @@ def checked_input(given: Any, *, tainted: bool = False) -> Any:
 
 
 def checked_messages(given: Any, *, tainted: bool = False) -> list[dict[str, Any]]:
-    """Return a client's messages as plain data, each with its origin, and an id.
+    """Return a client's messages as plain data, each with its origin and an id.
 
-    The newest human message is the user's; what it says of its own parts can only narrow what
-    verifies. Everything else is untrusted. `tainted` says that the client brings other texts that
-    the model reads: they taint the thread. Refused if a message is none, or removes
-    another one.
+    The newest human message is the user's. Its own description of its parts can only narrow what
+    it verifies. All other messages are untrusted. `tainted`: the client also sends other texts that
+    the model reads, which taint the thread. Refused if one is not a message, or removes another.
     """
     several = cast("list[Any]", given if isinstance(given, list) else [given])
     try:
@@ -129,21 +130,14 @@ class CheckedStateUpdates:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or _STATE.fullmatch(scope["path"]) is None
-        ):
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        if not is_post or _STATE.fullmatch(scope["path"]) is None:
             await self._app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
-            part = await receive()
-            if part["type"] != "http.request":
-                return  # the client hung up
-            body, more = body + part.get("body", b""), part.get("more_body", False)
         try:
-            checked = _checked_body(body)
+            checked = _checked_body(await Request(scope, receive).body())
+        except ClientDisconnect:
+            return
         except Refused as error:
             await JSONResponse({"detail": str(error)}, error.status)(scope, receive, send)
             return
@@ -227,18 +221,14 @@ async def admit(
 ) -> None:
     """Check a run that LangGraph's server is about to queue, and complete it in place.
 
-    Args:
-        thread: None for a stateless run.
-        run: The server's `kwargs`: input, command, context, config, durability ...
-        assistant: The run's assistant, with defaults for the run.
+    `thread` is None for a stateless run. `run` has the server's `kwargs`: input, command, context,
+    config, durability and others. `assistant` has defaults for the run.
     """
     if run.get("temporary"):  # a stateless run: LangGraph warns if a durability is set
         run["durability"] = run["checkpoint_during"] = None
     else:
         run["durability"] = "sync"  # else a crash loses the newest checkpoints
-    config: dict[str, Any] = run.get("config") or {}
-    run["config"] = config
-    config.setdefault("recursion_limit", RECURSION_LIMIT)
+    run["config"] = {"recursion_limit": RECURSION_LIMIT, **(run.get("config") or {})}
     threads = store.current()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
@@ -249,7 +239,12 @@ async def admit(
     if brings_text:
         run["context"]["untrusted_prompt"] = True
     _check_messages(run, tainted=brings_text)
-    await asyncio.to_thread(_check_context, run["context"], thread or "new")
+    names = {field.name for field in fields(Context)}
+    context = {name: value for name, value in run["context"].items() if name in names}
+    try:
+        await asyncio.to_thread(settings_of, Context(**context), thread or "new")
+    except ConfigError as error:
+        raise Refused(422, str(error)) from error
     if known is None:
         return
     if await threads.is_held_elsewhere(known.id):
@@ -267,22 +262,18 @@ def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def admit_deletion(thread: str) -> None:
-    """Refuse to delete a thread on which a run works: nobody could see or stop the run then."""
-    if store.current().journal.is_running(thread) or await store.current().is_held_elsewhere(
-        thread
-    ):
+    """Refuse to delete a thread on which a run works: the user could not see or stop the run."""
+    threads = store.current()
+    if threads.journal.is_running(thread) or await threads.is_held_elsewhere(thread):
         raise Refused(409, "A run works on this thread. Stop it first.")
 
 
-def _check_context(context: Mapping[str, Any], thread: str) -> None:
-    names = {field.name for field in fields(Context)}
-    try:
-        known = Context(**{k: v for k, v in context.items() if k in names})
-        main = resolve_settings(known, thread).main
-        if isinstance(main.model, str):
-            api_key(parse_spec(main.model), main)
-    except ConfigError as error:
-        raise Refused(422, str(error)) from error
+def settings_of(context: Context, thread: str) -> Settings:
+    """Return the settings of a run. Blocks. ConfigError if it has no model, or no key for it."""
+    settings = resolve_settings(context, thread)
+    if isinstance(settings.main.model, str):
+        api_key(parse_spec(settings.main.model), settings.main)
+    return settings
 
 
 async def _checked_answer(threads: store.Store, known: Thread, answer: Any) -> Any:

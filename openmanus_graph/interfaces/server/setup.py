@@ -16,6 +16,7 @@ from openmanus_graph.demo import recorded
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.admission import settings_of
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_run
 from openmanus_graph.interfaces.server.store import Refused
@@ -151,12 +152,9 @@ def _settings() -> tuple[Settings | None, str | None, bool]:
     except ConfigError as error:
         return None, str(error), False
     try:
-        settings = resolve_settings(Context(), "new")
-        if isinstance(settings.main.model, str):
-            api_key(parse_spec(settings.main.model), settings.main)
+        return settings_of(Context(), "new"), None, False
     except ConfigError as error:
         return without_model, str(error), True
-    return settings, None, False
 
 
 def _models(default: str | None, threads: Threads) -> list[str]:
