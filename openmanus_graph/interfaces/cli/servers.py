@@ -248,12 +248,12 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
-    from openmanus_graph.interfaces.server.takeover import remember_page
+    from openmanus_graph.interfaces.server import takeover
 
     while not _answers(address):
         time.sleep(READY_POLL_S)
     page = f"http://{address}/app#token={token}"
-    remember_page(page)
+    takeover.pages.append(page)
     sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
     sys.stdout.flush()
     if open_page:

@@ -98,14 +98,10 @@ class Recorder:
         except (TimeoutError, StorageError) as failure:
             log.error("The end of the run on %s is not written: %s", run.thread, failure)
         finally:
-            lock = self._locks.pop(run.id, None)
-            try:
+            async with self._locks.pop(run.id, contextlib.AsyncExitStack()):
                 if run.id in self._recorded:
                     self._recorded.discard(run.id)
                     await self._journal.release(run.thread)
-            finally:
-                if lock is not None:
-                    await lock.aclose()
 
     async def _write_end(self, run: ObservedRun, error: BaseException | None) -> None:
         if run.id not in self._recorded:
@@ -213,9 +209,7 @@ async def _write_missing_end(
 def _user_message(given: Any) -> HumanMessage | None:
     if not isinstance(given, dict):
         return None
-    messages: Any = cast("dict[str, Any]", given).get("messages")
-    if not messages:
-        return None
+    messages: Any = cast("dict[str, Any]", given).get("messages") or []
     several = cast("list[Any]", messages if isinstance(messages, list) else [messages])
     found = convert_to_messages(several)
     return next((one for one in reversed(found) if isinstance(one, HumanMessage)), None)
@@ -225,11 +219,8 @@ async def _start_event(
     run: ObservedRun, agent: str, task: str, settings: Settings
 ) -> dict[str, Any]:
     message = _user_message(run.given)
-    kind = "start" if message else "resume"
-    if isinstance(run.given, Command) and run.given.resume is not None:
-        kind = "answer"
-    if run.checkpoint:
-        kind = "again"
+    is_answer = isinstance(run.given, Command) and run.given.resume is not None
+    kind = "answer" if is_answer else "start" if message else "resume"
     event: dict[str, Any] = {
         "type": "run_start",
         "task": task,
@@ -237,15 +228,16 @@ async def _start_event(
         "model": model_label(settings),
         "workspace": str(settings.workspace),
         "options": {name: getattr(settings, name) for name in SHOWN_OPTIONS},
-        "kind": kind,
+        "kind": "again" if run.checkpoint else kind,
     }
     if run.checkpoint:
-        at = await store.saver().aget_tuple(
-            {"configurable": {"thread_id": run.thread, "checkpoint_id": run.checkpoint}}
-        )
-        event["checkpoint_id"] = run.checkpoint
-        event["checkpoint_at"] = at.checkpoint["ts"] if at else ""
-        event["message"] = message.text if message else ""
+        place = {"thread_id": run.thread, "checkpoint_id": run.checkpoint}
+        at = await store.saver().aget_tuple({"configurable": place})
+        event |= {
+            "checkpoint_id": run.checkpoint,
+            "checkpoint_at": at.checkpoint["ts"] if at else "",
+            "message": message.text if message else "",
+        }
     return event
 
 

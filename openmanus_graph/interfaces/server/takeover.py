@@ -49,7 +49,6 @@ class Visit:
     def watched(self) -> Generator[None]:
         """Keep the takeover while the user watches, and a little longer."""
         self.watchers += 1
-        self.stop_leaving()
         try:
             yield
         finally:
@@ -58,17 +57,15 @@ class Visit:
 
     def end_unless_watched(self) -> None:
         """End the takeover after a while, unless a watcher comes."""
-        if not self.watchers:
-            self._leaving = asyncio.get_running_loop().call_later(LEFT_S, self._leave)
+        loop = asyncio.get_running_loop()
 
-    def stop_leaving(self) -> None:
+        def end() -> None:
+            if not self.watchers:
+                self._ending.add(loop.create_task(end_takeover(self)))
+
         if self._leaving is not None:
             self._leaving.cancel()
-            self._leaving = None
-
-    def _leave(self) -> None:
-        if not self.watchers:
-            self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self)))
+        self._leaving = loop.call_later(LEFT_S, end)
 
 
 visits: dict[str, Visit] = {}
@@ -129,22 +126,17 @@ async def end_takeover(visit: Visit) -> None:
     from openmanus_graph.backends.browser.browsers import browser_loop
 
     if visits.pop(visit.takeover.id, None) is not None:
-        visit.stop_leaving()
         await browser_loop.run(visit.takeover.end)
         await visit.stack.aclose()
 
 
-_page: list[str] = []
-
-
-def remember_page(address: str) -> None:
-    """Keep the page's address with its token, as `openmanus serve` prints it."""
-    _page[:] = [address]
+pages: list[str] = []
+"""The page's address with its token, as `openmanus serve` prints it. Empty in another server."""
 
 
 def announce_takeover(thread: str, worker: str) -> None:
-    """Print where the user finds a browser of a thread; nothing under another server."""
-    for known in _page:
+    """Print where the user finds a browser of a thread."""
+    for known in pages:
         page, _, token = known.partition("#")
         link = f"{page}/t/{thread}?browser={quote(worker, safe='')}#{token}"
         sys.stdout.write(f"The agent asks you to take its browser over: {link}\n")
@@ -235,9 +227,9 @@ async def show_browser(thread: str) -> dict[str, Any]:
         return {"open": False}
 
     async def take_screenshot() -> dict[str, Any]:
-        page = browser.current.page
+        page, timeout = browser.current.page, SCREENSHOT_TIMEOUT_MS
         photo = await page.screenshot(
-            type="jpeg", quality=70, scale="css", caret="initial", timeout=SCREENSHOT_TIMEOUT_MS
+            type="jpeg", quality=70, scale="css", caret="initial", timeout=timeout
         )
         image = data_url(photo, "image/jpeg")
         return {"open": True, "url": page.url, "title": await page.title(), "image": image}
