@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -178,8 +177,8 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
     The page requests it when the user has read what scripts can do, and wants them to run.
     """
     await store.require_thread(thread)
-    file = await _opened(await store.current().workspace(thread), path)
-    content = await asyncio.to_thread(file.whole)
+    opened = await _opened(await store.current().workspace(thread), path)
+    content = await asyncio.to_thread(_read_shown, *opened)
     return {"url": file_url(thread, path, digest_of(content))}
 
 
@@ -192,9 +191,10 @@ async def send_file(
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
     workspace = await store.current().workspace(found.thread)
-    file = await _opened(workspace, path)
+    file, opening = await _opened(workspace, path)
+    size = os.fstat(file.fileno()).st_size
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    is_page = media_type == HTML and file.size <= MAX_SHOWN and not download
+    is_page = media_type == HTML and size <= MAX_SHOWN and not download
     shown = is_page or (media_type.split("/")[0] in SHOWN and media_type not in SCRIPTABLE)
     alone = request.headers.get("sec-fetch-dest") == "document"
     name = quote(path.rpartition("/")[2], safe="")
@@ -211,54 +211,48 @@ async def send_file(
     if media_type.startswith("text/"):
         media_type += "; charset=utf-8"
     if is_page:
-        content = await asyncio.to_thread(file.whole)
+        content = await asyncio.to_thread(_read_shown, file, opening)
         content, policy = await asyncio.to_thread(shown_html, workspace, content, found.scripts)
         headers["Content-Security-Policy"] = policy
         return Response(content, headers=headers, media_type=media_type)
-    headers["Content-Length"] = str(file.size)
-    return StreamingResponse(file.stream(), media_type=media_type, headers=headers)
+    headers["Content-Length"] = str(size)
+    return StreamingResponse(_stream(file, opening, size), media_type=media_type, headers=headers)
 
 
-@dataclass(frozen=True)
-class _Opened:
-    opening: contextlib.AbstractContextManager[BinaryIO]
-    file: BinaryIO
-    size: int
-
-    def whole(self) -> bytes:
-        """Read as much as may be shown, and close it. Blocks."""
-        try:
-            return self.file.read(MAX_SHOWN)
-        finally:
-            self.close()
-
-    async def stream(self) -> AsyncGenerator[bytes]:
-        """Read it up to the announced size; a file truncated meanwhile ends the connection."""
-        size = self.size
-        try:
-            while size > 0 and (chunk := await asyncio.to_thread(self.file.read, min(CHUNK, size))):
-                size -= len(chunk)
-                yield chunk
-        finally:
-            await asyncio.shield(asyncio.to_thread(self.close))
-
-    def close(self) -> None:
-        self.opening.__exit__(None, None, None)
-
-
-async def _opened(workspace: Workspace, path: str) -> _Opened:
-    opening = opened_file(workspace, path)
+async def _opened(workspace: Workspace, path: str) -> tuple[BinaryIO, contextlib.ExitStack]:
+    opening = contextlib.ExitStack()
     try:
-        file = await asyncio.to_thread(opening.__enter__)
+        file = await asyncio.to_thread(opening.enter_context, opened_file(workspace, path))
     except ToolError as error:
         raise Refused(404, str(error)) from error
-    return _Opened(opening, file, os.fstat(file.fileno()).st_size)
+    return file, opening
+
+
+def _read_shown(file: BinaryIO, opening: contextlib.ExitStack) -> bytes:
+    """Read as much as can be shown, and close the file. Blocks."""
+    with opening:
+        return file.read(MAX_SHOWN)
+
+
+async def _stream(
+    file: BinaryIO, opening: contextlib.ExitStack, size: int
+) -> AsyncGenerator[bytes]:
+    """Read a file up to the announced size. If it was truncated meanwhile, the connection ends."""
+    try:
+        while size > 0 and (chunk := await asyncio.to_thread(file.read, min(CHUNK, size))):
+            size -= len(chunk)
+            yield chunk
+    finally:
+        await asyncio.shield(asyncio.to_thread(opening.close))
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
+    family = media_type.partition("/")[0]
+    other = "text" if family == "text" or media_type in TEXTS else "none"
+    view = VIEWS.get(media_type, family if family in SHOWN else other)
     url = file_url(thread, path)
     modified = datetime.datetime.fromtimestamp(modified_ns / 1e9, tz=datetime.UTC)
     return {
@@ -266,7 +260,7 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
         "size": size,
         "modified": modified.isoformat(timespec="seconds"),
         "media_type": media_type,
-        "view": view_of(media_type),
+        "view": view,
         "url": url,
         "download": f"{url}?download=1",
         "scripts": f"/threads/{quote(thread, safe='')}/scripts/{quote(path)}",
@@ -275,13 +269,6 @@ def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, 
 
 def file_url(thread: str, path: str, scripts: str | None = None) -> str:
     return f"/app/files/{write_ticket(thread, path, scripts)}/{quote(path)}"
-
-
-def view_of(media_type: str) -> str:
-    family = media_type.partition("/")[0]
-    if media_type in VIEWS or family in SHOWN:
-        return VIEWS.get(media_type, family)
-    return "text" if family == "text" or media_type in TEXTS else "none"
 
 
 async def _write_body(request: Request, file: BinaryIO) -> int:
