@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -73,11 +73,8 @@ VALID_S = 12 * 3600
 _SIGNATURE_BYTES = 32
 
 
-class Ticket(NamedTuple):
-    """The thread of a ticket's file, and the file's digest if the user allowed its scripts."""
-
-    thread: str
-    scripts: str | None
+Ticket = tuple[str, str | None]
+"""The thread of a ticket's file, and the file's digest if the user allowed its scripts."""
 
 
 def write_ticket(
@@ -99,7 +96,7 @@ def read_ticket(ticket: str, path: str, *, now: float | None = None) -> Ticket |
     if not hmac.compare_digest(signature, _signature(claim, path)):
         return None
     thread, until, scripts = json.loads(claim)
-    return Ticket(thread, scripts) if until > (time.time() if now is None else now) else None
+    return (thread, scripts) if until > (time.time() if now is None else now) else None
 
 
 def _signature(claim: bytes, path: str) -> bytes:
@@ -190,7 +187,8 @@ async def send_file(
     found = read_ticket(ticket, path)
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
-    workspace = await store.current().workspace(found.thread)
+    thread, scripts = found
+    workspace = await store.current().workspace(thread)
     file, opening = await _opened(workspace, path)
     size = os.fstat(file.fileno()).st_size
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
@@ -212,7 +210,7 @@ async def send_file(
         media_type += "; charset=utf-8"
     if is_page:
         content = await asyncio.to_thread(_read_shown, file, opening)
-        content, policy = await asyncio.to_thread(shown_html, workspace, content, found.scripts)
+        content, policy = await asyncio.to_thread(shown_html, workspace, content, scripts)
         headers["Content-Security-Policy"] = policy
         return Response(content, headers=headers, media_type=media_type)
     headers["Content-Length"] = str(size)

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, cast
 
 from fastapi import APIRouter, Request
@@ -23,8 +22,6 @@ from langgraph.store.base import PutOp
 from pydantic import BaseModel
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.memory import DatabaseStore
-from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, describe_agent
 from openmanus_graph.interfaces.server import runs, store
@@ -386,18 +383,13 @@ def answer_text(final: Final, run: runs.AgentRun) -> str:
     return "\n\n".join(filter(None, (answer_with_hint(final), links)))
 
 
-@cache
-def _records() -> DatabaseStore:
-    return DatabaseStore(database_url())
-
-
 async def recall(kind: str, key: str) -> Mapping[str, Any] | None:
     """Return a record of this protocol; None if there is none."""
-    found = await (await asyncio.to_thread(_records)).aget(("openai", kind), key)
+    found = await (await asyncio.to_thread(store.long_term_store)).aget(("openai", kind), key)
     return None if found is None else found.value
 
 
 async def remember(kind: str, key: str, record: dict[str, Any] | None) -> None:
     """Write a record of this protocol; None deletes it."""
-    records = await asyncio.to_thread(_records)
+    records = await asyncio.to_thread(store.long_term_store)
     await records.abatch([PutOp(("openai", kind), key, record)])

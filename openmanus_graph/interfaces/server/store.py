@@ -184,7 +184,12 @@ def saver() -> ServerSaver:
 @contextlib.asynccontextmanager
 async def open_server_store() -> AsyncGenerator[DatabaseStore]:
     """Open the long-term store while the server runs; langgraph.json names this function."""
-    yield DatabaseStore(await asyncio.to_thread(database_url))
+    yield await asyncio.to_thread(long_term_store)
+
+
+def long_term_store() -> DatabaseStore:
+    """Return the long-term store. Blocks: it reads the configuration."""
+    return DatabaseStore(database_url())
 
 
 def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
