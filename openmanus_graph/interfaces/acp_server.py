@@ -59,9 +59,20 @@ class SessionUpdates:
         """Of edits that have started, by call."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        update = self._update(event)
-        if update is not None:
-            self.outbox.put(update)
+        match event["type"]:
+            case "think_end" if event["text"].strip() and event["tool_calls"]:
+                self.say(f"{event['text'].strip()}\n\n")
+            case "tool_start" if event["tool"] != ask_human.name:
+                self.outbox.put(self._call_started(event))
+            case "tool_end" if event["tool"] != ask_human.name:
+                self.outbox.put(self._call_ended(event))
+            case "plan" | "plan_change" if not event.get("plan_step"):
+                self.outbox.put(self._plan(event))
+            case "notice" | "step_start" | "step_end":
+                text = f"{runs.progress_text(event)}\n\n"
+                self.outbox.put(helpers.update_agent_thought_text(text))
+            case _:
+                pass
 
     def say(self, text: str) -> None:
         self.outbox.put(helpers.update_agent_message_text(text))
@@ -84,48 +95,28 @@ class SessionUpdates:
                 case _:
                     self.show(event)
 
-    def _update(self, event: Mapping[str, Any]) -> Any:
-        match event["type"]:
-            case "think_end" if event["text"].strip() and event["tool_calls"]:
-                return helpers.update_agent_message_text(f"{event['text'].strip()}\n\n")
-            case "tool_start" if event["tool"] != ask_human.name:
-                return self._begun(event)
-            case "tool_end" if event["tool"] != ask_human.name:
-                return self._ended(event)
-            case "plan" | "plan_change" if not event.get("plan_step"):
-                return self._plan(event)
-            case "notice" | "step_start" | "step_end":
-                return helpers.update_agent_thought_text(f"{runs.progress_text(event)}\n\n")
-            case _:
-                return None
-
-    def _begun(self, event: Mapping[str, Any]) -> Any:
+    def _call_started(self, event: Mapping[str, Any]) -> Any:
         tool, args = event["tool"], event["args"]
         named = next((str(args[name]) for name in _TITLE_ARGS if args.get(name)), "")
         title = " ".join(f"{tool} {args.get('path') or named}".split())[:TITLE_CHARS]
-        path = args.get("path")
-        places = (
-            [schema.ToolCallLocation(path=str(self._folder / path))]
-            if isinstance(path, str)
-            else []
-        )
-        diff = edit_of(args) if tool == "str_replace_editor" else None
+        path, is_editor = args.get("path"), tool == "str_replace_editor"
+        place = str(self._folder / path) if isinstance(path, str) else None
         content = None
-        if diff is not None and places:
-            content = [helpers.tool_diff_content(places[0].path, diff[1], diff[0])]
+        if is_editor and place and (edit := edit_of(args)):
+            content = [helpers.tool_diff_content(place, edit[1], edit[0])]
             self._diffs[event["call_id"]] = content[0]
-        reads = tool == "str_replace_editor" and args.get("command") == "view"
+        reads = is_editor and args.get("command") == "view"
         return helpers.start_tool_call(
             event["call_id"],
             title,
             kind="read" if reads else _KINDS.get(tool, "other"),
             status="in_progress",
             content=content,
-            locations=places or None,
+            locations=[schema.ToolCallLocation(path=place)] if place else None,
             raw_input=args,
         )
 
-    def _ended(self, event: Mapping[str, Any]) -> Any:
+    def _call_ended(self, event: Mapping[str, Any]) -> Any:
         """End a call. Its content replaces what the editor shows, so it has the diff again."""
         diff = self._diffs.pop(event["call_id"], None)
         done = [diff] if diff is not None and event["ok"] else []
@@ -234,16 +225,16 @@ class EditorInput:
         nothing: dict[str, Any] = {"call_id": event["id"], "args": {}}
         call = event["calls"][0] if event["calls"] else nothing
         try:
+            asked = schema.ToolCallUpdate(
+                tool_call_id=call["call_id"] or event["id"],
+                title=str(event["question"]),
+                status="pending",
+                content=[helpers.tool_content(helpers.text_block(runs.question_text(event)))],
+                raw_input=call["args"],
+            )
+            options = [*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)]
             response = await self._client.request_permission(
-                session_id=self._session,
-                tool_call=schema.ToolCallUpdate(
-                    tool_call_id=call["call_id"] or event["id"],
-                    title=str(event["question"]),
-                    status="pending",
-                    content=[helpers.tool_content(helpers.text_block(runs.question_text(event)))],
-                    raw_input=call["args"],
-                ),
-                options=[*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)],
+                session_id=self._session, tool_call=asked, options=options
             )
         except RequestError as error:
             log.warning("the editor does not ask the user: %s", error)
@@ -274,21 +265,20 @@ class EditorAgent:
         self.agent, self.options, self.version = agent, options, version
         self.leases = runs.SessionLeases()
         self._sessions: dict[str, _Session] = {}
-        self._client: Client | None = None
+        self._client: Client  # the SDK connects before its first request
 
     def on_connect(self, conn: Client) -> None:
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
         capabilities = schema.PromptCapabilities(image=True, audio=True, embedded_context=True)
+        info = schema.Implementation(name="openmanus", title="OpenManus", version=self.version)
         return schema.InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION),
             agent_capabilities=schema.AgentCapabilities(
                 load_session=True, prompt_capabilities=capabilities
             ),
-            agent_info=schema.Implementation(
-                name="openmanus", title="OpenManus", version=self.version
-            ),
+            agent_info=info,
             auth_methods=[],
         )
 
@@ -315,7 +305,7 @@ class EditorAgent:
         if session_id in self._sessions and self._sessions[session_id].run is not None:
             raise RequestError(-32600, AT_WORK)
         saved = await read_thread_state(session_id, known.agent)
-        updates = self._updates(session_id, folder)
+        updates = SessionUpdates(self._client, session_id, folder)
         async with updates.outbox.sent():
             updates.replay(events_from_messages(known, saved.state.values.get("messages", [])))
         self._sessions[session_id] = _Session(folder)
@@ -327,9 +317,9 @@ class EditorAgent:
         if session.run is not None:
             raise RequestError(-32600, AT_WORK)
         message = read_blocks(prompt, session.folder)
-        updates = self._updates(session_id, session.folder)
+        updates = SessionUpdates(self._client, session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
-        user_input = EditorInput(self._connected(), session_id)
+        user_input = EditorInput(self._client, session_id)
         run = runs.RemoteRun(self.agent, session_id, options, updates.show, user_input)
         session.run = run
         try:
@@ -357,13 +347,6 @@ class EditorAgent:
             raise RequestError(-32602, _NO_SESSION.format(session_id))
         return self._sessions[session_id]
 
-    def _updates(self, session_id: str, folder: Path) -> SessionUpdates:
-        return SessionUpdates(self._connected(), session_id, folder)
-
-    def _connected(self) -> Client:
-        assert self._client is not None, "the SDK connects before it calls"
-        return self._client
-
 
 async def _existing(cwd: str) -> Path:
     folder = Path(cwd)
@@ -374,7 +357,7 @@ async def _existing(cwd: str) -> Path:
 
 async def serve_editor(agent: str, options: RunOptions, pipes: StdioPipes, version: str) -> None:
     serving = EditorAgent(agent, options, version)
-    served: Any = serving  # the SDK answers for methods of its Agent that this one lacks
+    served: Any = serving  # the SDK answers calls of its Agent's other methods
     connection = AgentSideConnection(served, _Transport(pipes), listening=False)
     loop = asyncio.get_running_loop()
     try:

@@ -193,11 +193,8 @@ async def show_note(path: str) -> dict[str, Any]:
 
 @router.put("/memory/note", status_code=204)
 async def write_note(form: NoteForm) -> Response:
-
-    def write() -> None:
-        save_note(own_notes(), form.path, form.text, form.before, trusted=form.trusted)
-
-    return await _done(write)
+    path, text, before, trusted = form.path, form.text, form.before, form.trusted
+    return await _done(lambda: save_note(own_notes(), path, text, before, trusted=trusted))
 
 
 @router.delete("/memory/note", status_code=204)

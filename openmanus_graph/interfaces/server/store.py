@@ -270,20 +270,16 @@ def current() -> Store:
 async def graph_of(agent: str) -> Any:
     if agent not in agent_names():
         return None
-    return await asyncio.to_thread(_build, agent, saver())
+    return await asyncio.to_thread(_built_agent, agent, checkpointer=saver())
 
 
-@cache
-def _build(agent: str, checkpointer: Any) -> Any:
-    return build_agent(agent, checkpointer=checkpointer)
+_built_agent = cache(build_agent)
 
 
 async def state_of(thread: str, agent: str) -> StateSnapshot | None:
     graph = await graph_of(agent)
-    if graph is None:
-        return None
-    state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-    return state
+    config = {"configurable": {"thread_id": thread}}
+    return None if graph is None else await graph.aget_state(config)
 
 
 async def read_final_event(
@@ -331,12 +327,10 @@ async def require_thread(thread: str) -> None:
         raise Refused(404, "There is no such thread.")
     if await asyncio.to_thread(current().threads.find, thread) is not None:
         return
-    try:
+    with contextlib.suppress(httpx.HTTPStatusError):
         if is_startable(thread):  # LangGraph's server also lists threads without runs
             await own_server.connect().threads.get(thread)
             return
-    except httpx.HTTPStatusError:
-        pass
     raise Refused(404, f"There is no thread {thread}.")
 
 
