@@ -147,12 +147,13 @@ async def cancel_runs(thread: str) -> int:
     return stopped
 
 
-async def stop_all_runs(store: store.Store) -> None:
-    for thread in store.journal.running:
+async def stop_all_runs() -> None:
+    journal = store.current().journal
+    for thread in journal.running:
         await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
-            await store.journal.wait_until_idle()
+            await journal.wait_until_idle()
 
 
 async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
@@ -225,22 +226,18 @@ class Prompt:
 
         `begins` says that the thread is new: it gets the instructions and earlier turns' files.
         """
-        newest, files = self.turns[-1], self.turns[-1].files
-        if not begins:
-            return Message(newest.text, files, newest.words)
-        text = newest.text
-        if self.instructions:
+        newest = self.turns[-1]
+        text, files = newest.text, newest.files
+        if begins:
+            files = tuple(file for turn in self.turns for file in turn.files)
+        if begins and self.instructions:
             text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
-        files = tuple(file for turn in self.turns for file in turn.files)
         return Message(text, files, newest.words)
 
     def history(self) -> list[dict[str, str]]:
         types = {"user": "human", "assistant": "ai"}
-        return [
-            {"type": types[turn.role], "content": turn.text}
-            for turn in self.turns[:-1]
-            if turn.text
-        ]
+        earlier = [turn for turn in self.turns[:-1] if turn.text]
+        return [{"type": types[turn.role], "content": turn.text} for turn in earlier]
 
 
 @dataclass(frozen=True)
@@ -311,9 +308,9 @@ async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
 
 
 async def _unrecorded_end(run: AgentRun) -> Final | None:
-    """Return how a run ended that recorded no end; None if it works, or did record one.
+    """Return how a run ended without recording it; None if it is running, or recorded its end.
 
-    It was cancelled or refused before it started, or the server died.
+    Such a run was cancelled or refused before it started, or the server died.
     """
     if store.current().journal.is_running(run.thread):
         return None
@@ -363,6 +360,7 @@ def cancel_in_background(run: AgentRun) -> None:
 
 
 async def result_of(run: AgentRun, request: Request) -> Final:
+    """Return how a run ended. If the client hangs up before, the run is cancelled."""
 
     async def read() -> Final:
         async with aclosing(follow(run)) as parts:
