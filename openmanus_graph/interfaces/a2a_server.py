@@ -228,8 +228,8 @@ class Executor(AgentExecutor):
     async def _refusal(self, context: RequestContext, context_id: str) -> str | None:
         if running := self._running.get(context_id):
             return (
-                f"This context is at work on task {running.task}. Wait for its end, cancel it, or "
-                "use another context."
+                f"Task {running.task} runs in this context. Wait for its end, cancel it, or use "
+                "another context."
             )
         if context.current_task is not None:
             return None

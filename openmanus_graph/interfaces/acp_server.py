@@ -247,7 +247,7 @@ PROTOCOL_VERSION = 1
 PREFIX = "acp-"
 _STOP_REASONS = {"stopped": "max_turn_requests", "cancelled": "cancelled"}
 """By a run's status; others end the turn."""
-AT_WORK = "This session is at work. Cancel it, or wait for its end."
+AT_WORK = "A run works in this session. Cancel it, or wait for its end."
 _NO_SESSION = "There is no session {!r}. Begin a new one."
 
 

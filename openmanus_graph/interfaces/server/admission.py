@@ -311,7 +311,7 @@ async def _open_questions(threads: store.Store, known: Thread) -> dict[str, Any]
     if is_running:
         asked = {one: value for one, value in asked.items() if one in unanswered}
     if not asked:
-        raise Refused(409, "This thread has no open question any more: it was answered already.")
+        raise Refused(409, "This thread has no open question: it was answered already.")
     return asked
 
 

@@ -2,7 +2,7 @@
 
 It wraps the whole API, LangGraph's own routes included. There are no cookies, so a page in the
 user's browser cannot send credentials unless it knows the token. Host and Origin are checked
-because a name may have been made to resolve to this machine (DNS rebinding).
+because an attacker can make a name resolve to this machine (DNS rebinding).
 """
 
 import contextlib
@@ -181,8 +181,10 @@ INTERNAL = "/noauth"
 
 
 class ServerGuard(http.RequestGuard):
-    host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."
-    origin_refused = f"Pages of other sites may not call this server ({ORIGINS_VARIABLE})."
+    host_refused = f"This server does not answer to that Host. Set more names in {HOSTS_VARIABLE}."
+    origin_refused = (
+        f"Pages of other sites cannot call this server. Allow sites in {ORIGINS_VARIABLE}."
+    )
     token_refused = (
         "This server requires its token as `Authorization: Bearer TOKEN` or `X-Api-Key: TOKEN`. "
         "`openmanus serve` prints it; it is kept in OPENMANUS_HOME."

@@ -349,8 +349,8 @@ def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
             buffer.unsaved.popleft()
             dropped += 1
             excess -= len(last.text)
-    log.error("%d events of %s are lost: the disk did not take them for too long.", dropped, thread)
-    text = "Events are missing here: the disk did not take them for too long."
+    log.error("%d events of %s are lost: they could not be saved for too long.", dropped, thread)
+    text = "Events are missing here: they could not be saved for too long."
     notice = {"type": "notice", "level": "warning", "text": text, "seq": last.seq, "run": ""}
     stamped = json.dumps({**notice, "ns": "", "thread": thread, "ts": ""})
     placed = _Event(last.seq, stamped, "notice", ("", ""))

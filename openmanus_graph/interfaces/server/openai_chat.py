@@ -38,8 +38,8 @@ _ANY = "application/octet-stream"
 class OpenAIRoute(APIRoute):
     """A route whose errors have OpenAI's form.
 
-    Clients repeat requests that failed with 409 or 5xx. That would do a run's work again, so a
-    header forbids it.
+    Clients repeat requests that failed with 409 or 5xx. A header forbids that, because it would
+    start the run again.
     """
 
     @override
@@ -112,8 +112,8 @@ def read_content(content: Any, place: str) -> tuple[list[str], tuple[Upload, ...
 def conversation_key(turns: Sequence[runs.Turn], answer: str = "") -> str:
     """Return the digest of a conversation, by which its next request finds its thread.
 
-    Clients send the whole conversation with each request, and no name of it. White space does not
-    count: clients trim.
+    Clients send the whole conversation with each request, but not its name. White space does not
+    count, because clients trim it.
     """
     said = [(turn.role, " ".join(turn.text.split())) for turn in turns]
     if answer:
@@ -333,7 +333,9 @@ def schema_of(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
     schema: Any = named.get("schema")
     if kind != "json_schema" or not isinstance(schema, dict):
         raise Refused(
-            400, "Use json_schema with a schema: other forms say nothing.", param="response_format"
+            400,
+            "Use json_schema with a schema: other forms do not describe the answer.",
+            param="response_format",
         )
     return {"title": str(named.get("name") or "answer"), **cast("dict[str, Any]", schema)}
 

@@ -1,4 +1,4 @@
-"""Records the server's runs - the table of threads, events, locks - and streams their events.
+"""Records the server's runs in the table of threads and the event log, and streams their events.
 
 Every run is recorded, whether the page, Studio or the SDK starts it: `openmanus threads` lists it,
 it can be resumed in the terminal, and two processes never work on one thread.

@@ -90,13 +90,13 @@ def _check_that_it_counts(form: ModelForm) -> None:
     found = parse_spec(main.model) if isinstance(main.model, str) else None
     if found != spec:
         raise ConfigError(
-            f"{spec} works and is kept, but {found} comes before it: OPENMANUS_MODEL or a file of "
-            "this folder names that. Remove it there."
+            f"{spec} works and is saved, but {found} has priority: OPENMANUS_MODEL or a file of "
+            "this folder names it. Remove it there."
         )
     key = form.key.get_secret_value().strip()
     if key and api_key(spec, main) != key:
         raise ConfigError(
-            f"{spec} works and its key is kept, but another one comes before it: "
+            f"{spec} works and its key is saved, but another key has priority: "
             f"{' or '.join(spec.provider.key_variables)}, or api_key in a file. Remove it there."
         )
 

@@ -1,4 +1,4 @@
-"""A user takes a thread's browser over, and gives it back: one user at a time, who is watching.
+"""Lets a user take over a thread's browser and give it back. One watching user has it at a time.
 
 The server does not log or store what is sent here, and passes it only to the browser.
 """

@@ -164,7 +164,7 @@ async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
     def compare() -> dict[str, Any]:
         snapshots = SnapshotStore(store.current().home)
         if None in (snapshots.root_of(thread, before), snapshots.root_of(thread, after)):
-            raise Refused(404, "No such snapshot of this thread is kept on this server.")
+            raise Refused(404, "This server does not have this snapshot of the thread.")
         changes = changes_between(snapshots, before, after)
         shown = [change_as_json(snapshots, change) for change in changes[:MAX_CHANGES]]
         return {"changes": shown, "truncated": len(changes) > MAX_CHANGES}
@@ -172,7 +172,7 @@ async def list_changes(thread: str, before: str, after: str) -> dict[str, Any]:
     try:
         return await asyncio.to_thread(compare)
     except MissingObjectError as error:
-        raise Refused(404, "A snapshot of this thread is gone, or damaged.") from error
+        raise Refused(404, "A snapshot of this thread is missing or damaged.") from error
 
 
 def thread_json(thread: Thread) -> dict[str, Any]:
