@@ -136,7 +136,7 @@ class Client:
     leases: SessionLeases = field(default_factory=SessionLeases)
     """The leases of its runs' threads."""
     _locks: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
-        default_factory=lambda: weakref.WeakValueDictionary[str, asyncio.Lock]()
+        default_factory=weakref.WeakValueDictionary[str, asyncio.Lock]
     )
     """The locks of the resources that calls use."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))

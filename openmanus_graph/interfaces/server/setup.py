@@ -126,6 +126,8 @@ async def show_options() -> dict[str, Any]:
 def _options(threads: Threads) -> dict[str, Any]:
     settings, problem, needs_model = _settings()
     model = model_label(settings) if settings and not needs_model else None
+    used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
+    named = dict.fromkeys(name for name in (model, *used) if isinstance(name, str) and name)
     defaults: dict[str, Any] = {}
     for one in FORM:
         record = getattr(settings, one.table) if settings and one.table else settings
@@ -136,7 +138,7 @@ def _options(threads: Threads) -> dict[str, Any]:
         "model": model,
         "problem": problem,
         "needs_model": needs_model,
-        "models": _models(model, threads),
+        "models": [name for name in named if not name.startswith(f"{RECORDED.name}:")],
         "form": [_form_field(one) for one in FORM],
         "defaults": defaults,
         "max_upload_bytes": MAX_UPLOAD_BYTES,
@@ -155,12 +157,6 @@ def _settings() -> tuple[Settings | None, str | None, bool]:
         return settings_of(Context(), "new"), None, False
     except ConfigError as error:
         return without_model, str(error), True
-
-
-def _models(default: str | None, threads: Threads) -> list[str]:
-    used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
-    found = dict.fromkeys(name for name in (default, *used) if isinstance(name, str) and name)
-    return [name for name in found if not name.startswith(f"{RECORDED.name}:")]
 
 
 class NoteForm(BaseModel):
