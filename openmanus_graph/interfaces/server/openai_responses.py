@@ -93,7 +93,8 @@ class _Reply:
         if final["status"] in ("failed", "cancelled"):
             return None
         text = openai_chat.answer_text(final, self.run)
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        none = list[Any]()
+        part = {"type": "output_text", "text": text, "annotations": none, "logprobs": none}
         item: dict[str, Any] = {
             "id": f"msg_{self.id}",
             "type": "message",
@@ -127,7 +128,7 @@ async def respond(wanted: ResponseRequest, request: Request) -> Response:
     messages = [item for item in items if item.get("type", "message") != "reasoning"]
     prompt = openai_chat.read_prompt(messages, wanted.instructions or "")
     schema = openai_chat.schema_of((wanted.text or {}).get("format"))
-    thread = await _thread(wanted)
+    thread = await _thread(wanted, request)
     run = await runs.start_prompt(wanted.model, thread, prompt, str(request.base_url), schema)
     previous, metadata = wanted.previous_response_id, wanted.metadata or {}
     reply = _Reply(run, wanted.model, time.time(), previous, metadata, wanted.background)
@@ -165,7 +166,7 @@ def thread_of(conversation: str) -> str:
         raise Refused(404, sentence, param="conversation") from error
 
 
-async def _thread(wanted: ResponseRequest) -> str:
+async def _thread(wanted: ResponseRequest, request: Request) -> str:
     if wanted.conversation is not None:
         if wanted.previous_response_id:
             raise Refused(400, "Give conversation or previous_response_id, not both.")
@@ -175,8 +176,7 @@ async def _thread(wanted: ResponseRequest) -> str:
         return thread
     if wanted.previous_response_id is None:
         return await store.new_thread()
-    previous = await _record(wanted.previous_response_id)
-    thread = str(previous["run"]["thread"])
+    thread = (await _find(wanted.previous_response_id, request)).run.thread
     newest = await openai_chat.recall(_NEWEST, thread) or {}
     if newest.get("response") != wanted.previous_response_id:
         sentence = f"The conversation continued after this: {newest.get('response')} is its newest."
@@ -184,17 +184,13 @@ async def _thread(wanted: ResponseRequest) -> str:
     return thread
 
 
-async def _record(name: str) -> dict[str, Any]:
-    found = await openai_chat.recall(_RESPONSES, name)
-    if found is None:
-        raise Refused(404, f"There is no response {name!r}.", param="response_id")
-    return dict(found)
-
-
 async def _find(name: str, request: Request) -> _Reply:
-    record = await _record(name)
-    run = runs.AgentRun(**{**record["run"], "base_url": str(request.base_url)})
-    return _Reply(**{**record, "run": run})
+    record = await openai_chat.recall(_RESPONSES, name)
+    if record is None:
+        raise Refused(404, f"There is no response {name!r}.", param="response_id")
+    run: dict[str, Any] = {**record["run"], "base_url": str(request.base_url)}
+    known: dict[str, Any] = {**record, "run": runs.AgentRun(**run)}
+    return _Reply(**known)
 
 
 async def _body(reply: _Reply) -> dict[str, Any]:
