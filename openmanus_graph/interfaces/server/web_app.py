@@ -21,11 +21,10 @@ from openmanus_graph.interfaces.server import (
     files,
     openai_chat,
     openai_responses,
+    page_routes,
     recorder,
     runs,
-    setup,
     takeover,
-    threads,
 )
 from openmanus_graph.interfaces.server.admission import CheckedStateUpdates
 from openmanus_graph.interfaces.server.guard import ServerGuard, server_token
@@ -104,7 +103,7 @@ def build_app(
     app.add_middleware(CheckedStateUpdates)
     app.add_middleware(ServerGuard)
     for part in (
-        setup.router, threads.router, runs.router, recorder.router, takeover.router, router,
+        page_routes.router, runs.router, recorder.router, takeover.router, router,
         openai_chat.router, openai_responses.router, ag_ui.router, files.api, files.router,
     ):  # fmt: skip
         app.include_router(part)
