@@ -215,14 +215,14 @@ async def show_browser(thread: str) -> dict[str, Any]:
     """Take a screenshot of the current tab; `open` is false if there is none."""
     await store.require_thread(thread)
     session = find_session(thread)
-    if session is None or session.find("browser") is None:
+    browser = session.find("browser") if session else None
+    if browser is None:
         return {"open": False}
     from playwright.async_api import Error
 
     from openmanus_graph.backends.browser.browser_session import BrowserSession
     from openmanus_graph.backends.browser.browsers import browser_loop
 
-    browser = session.find("browser")
     if not isinstance(browser, BrowserSession) or not browser.tabs:
         return {"open": False}
 
@@ -245,11 +245,11 @@ async def show_desktop(thread: str) -> dict[str, Any]:
     """Take a screenshot of the desktop; `open` is false if there is none."""
     await store.require_thread(thread)
     session = find_session(thread)
-    if session is None or session.find(DESKTOP) is None:
+    desktop = session.find(DESKTOP) if session else None
+    if desktop is None:
         return {"open": False}
     from openmanus_graph.backends.desktop.desktop import Desktop, as_jpeg
 
-    desktop = session.find(DESKTOP)
     if not isinstance(desktop, Desktop):
         return {"open": False}
     windows = desktop.windows
