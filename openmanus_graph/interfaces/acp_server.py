@@ -42,14 +42,23 @@ _KINDS: Mapping[str, schema.ToolKind] = {
 """Kinds of tools, by name; others are `other`."""
 _TITLE_ARGS = ("command", "path", "query", "url", "code")
 _PLAN_STATUS: Mapping[str, Any] = {"completed": "completed", "in_progress": "in_progress"}
+_APPROVAL = (
+    schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
+    schema.PermissionOption(option_id="always", name="Always allow", kind="allow_always"),
+    schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
+)
+_UNKNOWN_OUTCOME = (
+    schema.PermissionOption(option_id="approve", name="Run it again", kind="allow_once"),
+    schema.PermissionOption(option_id="reject", name="Leave it", kind="reject_once"),
+)
 log = logging.getLogger(__name__)
 
 
-class SessionUpdates:
-    """Sends the updates of one turn, in order."""
+class EditorTurn:
+    """One turn of a session: sends its updates to the editor, in order, and asks for approvals."""
 
     def __init__(self, client: Client, session: str, folder: Path) -> None:
-        self._folder = folder
+        self._client, self._session, self._folder = client, session, folder
         self.outbox = runs.Outbox[Any](
             lambda update: client.session_update(session_id=session, update=update)
         )
@@ -135,6 +144,31 @@ class SessionUpdates:
         order = event.get("order") or list(self._steps)
         return helpers.update_plan([self._steps[step] for step in order if step in self._steps])
 
+    async def answer(self, interrupt: Any) -> Any:
+        """Return the user's decision; None if there is none. The next prompt answers a question."""
+        event = interrupt_event(interrupt)
+        if event["kind"] == "question":
+            return None
+        nothing: dict[str, Any] = {"call_id": event["id"], "args": {}}
+        call = event["calls"][0] if event["calls"] else nothing
+        try:
+            asked = schema.ToolCallUpdate(
+                tool_call_id=call["call_id"] or event["id"],
+                title=str(event["question"]),
+                status="pending",
+                content=[helpers.tool_content(helpers.text_block(runs.question_text(event)))],
+                raw_input=call["args"],
+            )
+            options = [*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)]
+            response = await self._client.request_permission(
+                session_id=self._session, tool_call=asked, options=options
+            )
+        except RequestError as error:
+            log.warning("the editor does not ask the user: %s", error)
+            return None
+        outcome = response.outcome
+        return outcome.option_id if outcome.outcome == "selected" else None
+
 
 def edit_of(args: Mapping[str, Any]) -> tuple[str | None, str] | None:
     """Return the text that a call of the editor replaces, and the new one; None if it edits none.
@@ -200,49 +234,6 @@ def _decoded(data: str) -> bytes:
         raise RequestError(-32602, f"The data is not base64: {error}.") from error
 
 
-_APPROVAL = (
-    schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
-    schema.PermissionOption(option_id="always", name="Always allow", kind="allow_always"),
-    schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
-)
-_UNKNOWN_OUTCOME = (
-    schema.PermissionOption(option_id="approve", name="Run it again", kind="allow_once"),
-    schema.PermissionOption(option_id="reject", name="Leave it", kind="reject_once"),
-)
-
-
-class EditorInput:
-    """Answers approvals with the editor's dialogue; the next prompt answers a question."""
-
-    def __init__(self, client: Client, session: str) -> None:
-        self._client, self._session = client, session
-
-    async def answer(self, interrupt: Any) -> Any:
-        """Return the decision; None if the user made none, or for a question."""
-        event = interrupt_event(interrupt)
-        if event["kind"] == "question":
-            return None
-        nothing: dict[str, Any] = {"call_id": event["id"], "args": {}}
-        call = event["calls"][0] if event["calls"] else nothing
-        try:
-            asked = schema.ToolCallUpdate(
-                tool_call_id=call["call_id"] or event["id"],
-                title=str(event["question"]),
-                status="pending",
-                content=[helpers.tool_content(helpers.text_block(runs.question_text(event)))],
-                raw_input=call["args"],
-            )
-            options = [*(_APPROVAL if event["kind"] == "approval" else _UNKNOWN_OUTCOME)]
-            response = await self._client.request_permission(
-                session_id=self._session, tool_call=asked, options=options
-            )
-        except RequestError as error:
-            log.warning("the editor does not ask the user: %s", error)
-            return None
-        outcome = response.outcome
-        return outcome.option_id if outcome.outcome == "selected" else None
-
-
 PROTOCOL_VERSION = 1
 PREFIX = "acp-"
 _STOP_REASONS = {"stopped": "max_turn_requests", "cancelled": "cancelled"}
@@ -305,9 +296,9 @@ class EditorAgent:
         if session_id in self._sessions and self._sessions[session_id].run is not None:
             raise RequestError(-32600, AT_WORK)
         saved = await read_thread_state(session_id, known.agent)
-        updates = SessionUpdates(self._client, session_id, folder)
-        async with updates.outbox.sent():
-            updates.replay(events_from_messages(known, saved.state.values.get("messages", [])))
+        turn = EditorTurn(self._client, session_id, folder)
+        async with turn.outbox.sent():
+            turn.replay(events_from_messages(known, saved.state.values.get("messages", [])))
         self._sessions[session_id] = _Session(folder)
         return schema.LoadSessionResponse()
 
@@ -317,16 +308,15 @@ class EditorAgent:
         if session.run is not None:
             raise RequestError(-32600, AT_WORK)
         message = read_blocks(prompt, session.folder)
-        updates = SessionUpdates(self._client, session_id, session.folder)
+        turn = EditorTurn(self._client, session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
-        user_input = EditorInput(self._client, session_id)
-        run = runs.RemoteRun(self.agent, session_id, options, updates.show, user_input)
+        run = runs.RemoteRun(self.agent, session_id, options, turn.show, turn)
         session.run = run
         try:
-            async with updates.outbox.sent(), self.leases.lease(session_id):
+            async with turn.outbox.sent(), self.leases.lease(session_id):
                 final = await run.send(message)
                 if final["status"] not in ("failed", "cancelled"):
-                    updates.say(runs.answer_with_hint(final))
+                    turn.say(runs.answer_with_hint(final))
         finally:
             session.run = None
         return _response(final, cancelled=run.stop.requested)
