@@ -263,8 +263,7 @@ def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
 
 async def admit_deletion(thread: str) -> None:
     """Refuse to delete a thread on which a run works: the user could not see or stop the run."""
-    threads = store.current()
-    if threads.journal.is_running(thread) or await threads.is_held_elsewhere(thread):
+    if await store.current().is_running(thread):
         raise Refused(409, "A run works on this thread. Stop it first.")
 
 

@@ -304,8 +304,8 @@ async def _sse_chunks(thread: str, after: int) -> AsyncGenerator[str]:
             yield ": ping\n\n"
         elif not events:
             running = journal.is_running(thread)
-            if not running and not store.own_server.is_alone:
-                running = await store.current().is_held_elsewhere(thread)
+            if not store.own_server.is_alone:
+                running = await store.current().is_running(thread)
             yield f'event: live\ndata: {{"running": {json.dumps(running)}, "seq": {after}}}\n\n'
         else:
             after = events[-1][0]

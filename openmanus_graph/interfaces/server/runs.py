@@ -125,15 +125,15 @@ class SteeringMessage(BaseModel):
 @router.post("/steer", status_code=202)
 async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
     await store.require_thread(thread)
-    journal = store.current().journal
-    if not (journal.is_running(thread) or await store.current().is_held_elsewhere(thread)):
+    if not await store.current().is_running(thread):
         raise Refused(409, "No run works on this thread. Send it as a message.")
     text = name_files(steering_text.text, steering_text.files)
     if steering_text.files:  # the user did not type their names
         text = Message(text, words=steering_text.text).as_answer()
     text = without_surrogates(text)
     steering_id = await tell(thread, text)
-    journal.add(thread, "", "", {"type": "steer", "text": text, "id": steering_id})
+    event = {"type": "steer", "text": text, "id": steering_id}
+    store.current().journal.add(thread, "", "", event)
     return {"id": steering_id}
 
 

@@ -222,15 +222,18 @@ class Store:
 
     async def with_live_status(self, thread: Thread) -> Thread:
         """Return a thread, with the status `interrupted` if its run has died."""
-        if thread.status != "running" or self.journal.is_running(thread.id):
+        if thread.status != "running" or await self.is_running(thread.id):
             return thread
-        running = await asyncio.to_thread(is_running, self.home, thread.id)
-        return thread if running else replace(thread, status="interrupted")
+        return replace(thread, status="interrupted")
+
+    async def is_running(self, thread: str) -> bool:
+        """Return True if a run works on the thread, in this process or another one."""
+        if self.journal.is_running(thread):
+            return True
+        return await asyncio.to_thread(is_running, self.home, thread)
 
     async def is_held_elsewhere(self, thread: str) -> bool:
-        if self.journal.is_running(thread):
-            return False
-        return await asyncio.to_thread(is_running, self.home, thread)
+        return not self.journal.is_running(thread) and await self.is_running(thread)
 
     async def workspace(self, thread: str) -> Workspace:
         return Workspace.of(await self.settings(thread))
