@@ -240,7 +240,7 @@ async def test_cancel_ends_the_prompt(cli: Cli, model: OpenAIServer, folder: Pat
             agent.prompt(session_id=session, prompt=[text_block("Wait.")])
         )
         await editor.works.wait()
-        with pytest.raises(RequestError, match="at work"):
+        with pytest.raises(RequestError, match="A run works"):
             await agent.prompt(session_id=session, prompt=[text_block("And this.")])
         await agent.cancel(session_id=session)
         assert (await running).stop_reason == "cancelled"

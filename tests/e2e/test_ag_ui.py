@@ -170,7 +170,7 @@ async def test_a_question_interrupts_and_its_answer_resumes(
     (result,) = [one for one in resumed if one.type == EventType.TOOL_CALL_RESULT]
     (call,) = [one for one in asked if one.type == EventType.TOOL_CALL_START]
     assert (result.tool_call_id, result.content) == (call.tool_call_id, "Blue")
-    with pytest.raises(RuntimeError, match="has no open question"):
+    with pytest.raises(RuntimeError, match="no open question"):
         await conversation.answer(interrupt, status="resolved", payload="Red")
 
 
@@ -270,7 +270,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (image(type="url", value="http://x/y.png"), {}, "does not fetch addresses"),
     (image(type="data", value="!", mimeType="image/png"), {}, "not base64"),
     ("Hi", {"tools": [{"name": "f", "description": "d", "parameters": {}}]}, "its own tools"),
-    (None, {"resume": [{"interruptId": "x", "status": "cancelled"}]}, "has no open question"),
+    (None, {"resume": [{"interruptId": "x", "status": "cancelled"}]}, "no open question"),
     ("Hi", {"messages": "Hi"}, "messages"),
 ]
 

@@ -19,7 +19,7 @@ from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.checkpoints import open_server_saver
+from openmanus_graph.interfaces.server.store import open_server_saver
 from openmanus_graph.runtime.checkpoint_lineage import id_of, snapshot_at
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import DatabaseUrl

@@ -21,9 +21,8 @@ from openmanus_graph.backends.persistence.postgres import PostgresDatabase
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal, recorder
-from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
 from openmanus_graph.interfaces.server.recorder import Recorder, write_missing_ends
-from openmanus_graph.interfaces.server.store import Store, open_store
+from openmanus_graph.interfaces.server.store import Store, open_server_saver, open_store, saver
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -129,7 +128,7 @@ async def test_an_end_that_was_never_written_is_written_by_the_next_server(store
     assert await status(store) == "interrupted"
     await store.journal.close()
     again = await open_store()
-    await write_missing_ends(again)
+    await write_missing_ends()
     assert await status(again) == "finished"
     assert (await kinds(again)).count("final") == 1
     await again.journal.close()
@@ -142,7 +141,7 @@ async def test_a_run_that_was_cut_off_is_left_to_go_on(store: Store) -> None:
         store.threads.begin, "t", "manus", "more", {}, HumanMessage("more", id="not saved yet")
     )
     again = await open_store()
-    await write_missing_ends(again)
+    await write_missing_ends()
     assert (await kinds(again)).count("final") == 0
     await again.journal.close()
 
@@ -171,11 +170,11 @@ async def test_a_server_whose_thread_was_taken_over_writes_nothing_more(
         await asyncio.to_thread(take_lease, other, "t", 1000.0, "run")
         before = rows_of(address)
         await made.on_end(RUN, None)
-        await write_missing_ends(store)
+        await write_missing_ends()
         assert rows_of(address) == before
         assert not store.journal.is_running("t")
         await asyncio.to_thread(give_back_lease, other, "t", "run")
-        await write_missing_ends(store)
+        await write_missing_ends()
         assert await status(store) == "finished"
         await store.journal.close()
     assert seen == {False}, "no lease is given back on the event loop"

@@ -12,7 +12,7 @@ from openmanus_graph import Context, build_manus_graph, manus_tool
 from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.server.aegra import SharedGraph, shared_graph
-from openmanus_graph.interfaces.server.checkpoints import open_server_saver
+from openmanus_graph.interfaces.server.store import open_server_saver
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import calls

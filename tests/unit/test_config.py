@@ -18,7 +18,7 @@ from openmanus_graph.config import resolve
 from openmanus_graph.config.files import Layer, declared, declared_fields
 from openmanus_graph.config.homes import risky_settings, without_risks
 from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.interfaces.server.setup import FORM
+from openmanus_graph.interfaces.server.page_routes import FORM
 from openmanus_graph.interfaces.service.options import (
     RunOptions,
     StorageOptions,

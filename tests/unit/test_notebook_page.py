@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.notebook.page import (
+from openmanus_graph.interfaces.notebook import (
     SHOWN_CHARS,
     RunPage,
     final_html,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.interfaces.server.openai_api.prompts import (
+from openmanus_graph.interfaces.server.openai_chat import (
     conversation_key,
     read_content,
     read_prompt,

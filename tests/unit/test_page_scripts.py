@@ -10,7 +10,7 @@ import pytest
 
 import openmanus_graph
 from openmanus_graph.graphs.catalog import agent_names, describe_agent, is_ours
-from openmanus_graph.interfaces.server.setup import FORM
+from openmanus_graph.interfaces.server.page_routes import FORM
 
 TESTS = Path(__file__).parent.parent / "page"
 VENDOR = Path(openmanus_graph.__file__).parent / "interfaces/server/static/vendor"

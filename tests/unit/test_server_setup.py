@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.setup import ModelForm, choose_model
+from openmanus_graph.interfaces.server.page_routes import ModelForm, choose_model
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 
@@ -25,7 +25,7 @@ async def test_what_comes_before_a_model_that_was_kept_is_named(
         assert KEY not in repr(form)
         await choose_model(form)
         monkeypatch.setenv("OPENMANUS_MODEL", "openai:other")
-        with pytest.raises(ConfigError, match="openai:other comes before it: OPENMANUS_MODEL"):
+        with pytest.raises(ConfigError, match="openai:other has priority: OPENMANUS_MODEL"):
             await choose_model(form)
         monkeypatch.delenv("OPENMANUS_MODEL")
         monkeypatch.setenv("OPENAI_API_KEY", "another-key-of-mine")

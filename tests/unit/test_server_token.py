@@ -7,15 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.token import (
+from openmanus_graph.interfaces.server.files import VALID_S, read_ticket, write_ticket
+from openmanus_graph.interfaces.server.guard import (
     TOKEN_VARIABLE,
-    VALID_S,
     is_token,
-    read_ticket,
     server_token,
     token_file,
     token_source,
-    write_ticket,
 )
 
 

@@ -77,7 +77,7 @@ def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus")
     """Offer an agent to other agents, by the A2A protocol."""
     _require("a2a-sdk", "a2a", "a2a", "uvicorn")
     check_agent(agent)
-    from openmanus_graph.interfaces.a2a_server.app import build_app
+    from openmanus_graph.interfaces.a2a_server import build_app
     from openmanus_graph.interfaces.service import http as service
 
     ask_for_trust(options.config)
@@ -102,7 +102,7 @@ def acp(
     _require("agent-client-protocol", "acp", "acp")
     check_agent(agent)
     pipes = StdioPipes()  # before other code can write to stdout
-    from openmanus_graph.interfaces.acp_server.agent import serve_editor
+    from openmanus_graph.interfaces.acp_server import serve_editor
 
     with log_file(log), _quiet_libraries():
         return _run_until_done(serve_editor(agent, options, pipes, version("openmanus-graph")))
@@ -171,7 +171,7 @@ def serve(
     run_server: Any = import_module("langgraph_api.cli").run_server  # it has no types
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
     from openmanus_graph.interfaces.server import server_config
-    from openmanus_graph.interfaces.server.token import server_token, token_source
+    from openmanus_graph.interfaces.server.guard import server_token, token_source
     from openmanus_graph.interfaces.service import http as service
 
     protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it
@@ -239,12 +239,12 @@ def own_address(host: str, port: int) -> str:
 
 
 def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
-    from openmanus_graph.interfaces.server.takeover import remember_page
+    from openmanus_graph.interfaces.server import takeover
 
     while not _answers(address):
         time.sleep(READY_POLL_S)
     page = f"http://{address}/app#token={token}"
-    remember_page(page)
+    takeover.pages.append(page)
     sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
     sys.stdout.flush()
     if open_page:

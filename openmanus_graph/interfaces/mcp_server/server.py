@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import anyio
 import mcp_types as types
@@ -26,23 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.mcp_server import agent_tool
-from openmanus_graph.interfaces.mcp_server.agent_tool import AgentTool, Progress
-from openmanus_graph.interfaces.mcp_server.client import (
-    Client,
-    Elicitation,
-    ElicitedQuestions,
-    build_call_graph,
-    connected,
-)
-from openmanus_graph.interfaces.mcp_server.results import (
-    LINKS,
-    LogMessages,
-    call_result,
-    contents,
-    failure,
-    link,
-    read_link,
-)
+from openmanus_graph.interfaces.mcp_server import client as clients
 from openmanus_graph.interfaces.service.http import RequestGuard, serve
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
@@ -130,11 +115,11 @@ def build_server(
     chosen = offered_tools(tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
     definition = with_tools(Agent("mcp_server", "manus_system", "manus_ending"), chosen)
-    graph = build_call_graph(definition)
+    graph = clients.build_call_graph(definition)
     agent = None
     if agent_name is not None:
         settings = ready_for_runs(options, agent_name)
-        agent = AgentTool(agent_name, options, settings.max_steps)
+        agent = agent_tool.AgentTool(agent_name, options, settings.max_steps)
     handlers = _Handlers(graph, context, toolset, agent)
     server: ToolServer = Server(
         "openmanus",
@@ -151,18 +136,18 @@ def build_server(
     server.add_request_handler(
         "logging/setLevel", types.SetLevelRequestParams, handlers.set_logging_level
     )
+
+    async def refuse(_: Request, params: types.RequestParams) -> None:
+        raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+
     # It lets clients choose a protocol version without sessions, but our kernels need sessions.
-    server.add_request_handler("server/discover", types.RequestParams, _no_such_method)
+    server.add_request_handler("server/discover", types.RequestParams, refuse)
     return server
-
-
-async def _no_such_method(_: Request, params: types.RequestParams) -> None:
-    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
 
 
 class _Handlers:
     def __init__(
-        self, graph: Any, context: Context, toolset: Toolset, agent: AgentTool | None
+        self, graph: Any, context: Context, toolset: Toolset, agent: agent_tool.AgentTool | None
     ) -> None:
         self.graph, self.context, self.toolset, self.agent = graph, context, toolset, agent
         self._opening = asyncio.Lock()
@@ -178,23 +163,21 @@ class _Handlers:
         self, request: Request, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         name, args = params.name, params.arguments or {}
-        elicitation = Elicitation(request.session, request.request_id or 0)
-        progress = Progress(request.session, wanted="progress_token" in (request.meta or {}))
         client = await self._client(request)
+        caller = clients.Caller(request, client.log_level)
         if self.agent is not None and name == agent_tool.NAME:
-            log = LogMessages(request.session, request.request_id or 0, client.log_level)
-            work = self.agent.call(args, client, elicitation, progress, log)
+            work = self.agent.call(args, client, caller)
         elif name in self.toolset.tools:
-            work = self._run(self.toolset.tools[name], args, client, elicitation)
+            work = self._run(self.toolset.tools[name], args, client, caller)
         else:
             offered = [*self.toolset.tools, *([] if self.agent is None else [agent_tool.NAME])]
             raise MCPError(types.INVALID_PARAMS, no_such_tool(name, offered))
-        async with progress.reporting(f"Runs {name}."):
+        async with caller.reporting(f"Runs {name}."):
             return await work
 
     async def list_resources(self, request: Request, _: Any) -> types.ListResourcesResult:
         made = (await self._client(request)).files
-        links = [link(thread, artifact) for thread, files in made.items() for artifact in files]
+        links = [clients.link(thread, file) for thread, files in made.items() for file in files]
         found = [types.Resource(**one.model_dump(exclude={"type"})) for one in links]
         return types.ListResourcesResult(resources=found)
 
@@ -202,12 +185,13 @@ class _Handlers:
         self, request: Request, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        thread, path = read_link(uri)
+        parts = urlsplit(uri)
+        thread, path = unquote(parts.netloc), unquote(parts.path.lstrip("/"))
         workspace = (await self._client(request)).workspaces.get(thread)
         try:
             if workspace is None:
                 raise ToolError(f"There is no file {uri} here.")
-            found = await asyncio.to_thread(contents, uri, path, workspace)
+            found = await asyncio.to_thread(clients.contents, uri, path, workspace)
         except (ToolError, OSError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.ReadResourceResult(contents=[found])
@@ -217,7 +201,7 @@ class _Handlers:
     ) -> types.ListResourceTemplatesResult:
         template = types.ResourceTemplate(
             name="file",
-            uri_template=LINKS,
+            uri_template=clients.LINKS,
             description="A file that a run made: the run's thread, and the file's path.",
         )
         return types.ListResourceTemplatesResult(resource_templates=[template])
@@ -226,19 +210,15 @@ class _Handlers:
         self, request: Request, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
         ref, argument = params.ref, params.argument
-        known = list[str]()
-        if isinstance(ref, types.ResourceTemplateReference) and ref.uri == LINKS:
+        found = list[str]()
+        if isinstance(ref, types.ResourceTemplateReference) and ref.uri == clients.LINKS:
             made = (await self._client(request)).files
             given = (params.context and params.context.arguments) or {}
-            files = made.get(given.get("thread", ""), [])
-            known = {"thread": [*made], "path": [file["path"] for file in files]}.get(
-                argument.name, []
-            )
-        found = [one for one in known if one.startswith(argument.value)]
-        shown = found[:MOST_COMPLETIONS]
-        completion = types.Completion(
-            values=shown, total=len(found), has_more=len(found) > len(shown)
-        )
+            paths = [file["path"] for file in made.get(given.get("thread", ""), [])]
+            known = {"thread": [*made], "path": paths}.get(argument.name, [])
+            found = [one for one in known if one.startswith(argument.value)]
+        shown, count = found[:MOST_COMPLETIONS], len(found)
+        completion = types.Completion(values=shown, total=count, has_more=count > len(shown))
         return types.CompleteResult(completion=completion)
 
     async def set_logging_level(
@@ -247,26 +227,27 @@ class _Handlers:
         (await self._client(request)).log_level = params.level
         return types.EmptyResult()
 
-    async def _client(self, request: Request) -> Client:
+    async def _client(self, request: Request) -> clients.Client:
         # The SDK keeps a connection's state and exit stack there, without public access yet.
         connection = request.session._connection  # pyright: ignore[reportPrivateUsage]
         async with self._opening:
             if "client" not in connection.state:
-                opened = connected(self.graph, self.context)
+                opened = clients.connected(self.graph, self.context)
                 connection.state["client"] = await connection.exit_stack.enter_async_context(opened)
-        found: Client = connection.state["client"]
+        found: clients.Client = connection.state["client"]
         return found
 
     async def _run(
-        self, tool: BaseTool, args: dict[str, Any], client: Client, elicitation: Elicitation
+        self, tool: BaseTool, args: dict[str, Any], client: clients.Client, caller: clients.Caller
     ) -> types.CallToolResult:
         try:
-            message = await client.call(tool, args, ElicitedQuestions(elicitation))
+            message = await client.call(tool, args, caller)
         except ConfigError as error:  # for example a missing model that the tool needs
-            return failure(str(error))
+            return clients.failure(str(error))
         if message is None:
-            return failure(f"{tool.name} asked a question in a way that cannot be passed on.")
-        return await asyncio.to_thread(call_result, message, client.workspace)
+            why = "asked a question in a way that cannot be passed on."
+            return clients.failure(f"{tool.name} {why}")
+        return await asyncio.to_thread(clients.call_result, message, client.workspace)
 
 
 @contextlib.asynccontextmanager
@@ -310,13 +291,8 @@ async def serve_stdio(server: ToolServer, pipes: StdioPipes) -> None:
         with anyio.CancelScope() as serving:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, serving.cancel)
-            await serve_loop(
-                server,
-                incoming,
-                outgoing,
-                lifespan_state=None,
-                init_options=server.create_initialization_options(),
-            )
+            options = server.create_initialization_options()
+            await serve_loop(server, incoming, outgoing, lifespan_state=None, init_options=options)
     await asyncio.to_thread(pipes.flush)
 
 
@@ -330,9 +306,8 @@ async def serve_http(
     manager = StreamableHTTPSessionManager(
         server, session_idle_timeout=idle_s, max_request_body_size=MAX_BODY_BYTES
     )
-    app = Starlette(
-        routes=[Route(PATH, endpoint=_Endpoint(manager))], lifespan=lambda _: manager.run()
-    )
+    route = Route(PATH, endpoint=_Endpoint(manager))
+    app = Starlette(routes=[route], lifespan=lambda _: manager.run())
     guarded: Any = RequestGuard(app, token=token, bound_to=(host,))
     await serve(guarded, listening)
 

@@ -26,7 +26,7 @@ def server_config() -> dict[str, Any]:
         },
         "http": {"app": f"{__name__}.app:app", "disable_mcp": True, "disable_a2a": True},
         "auth": {"path": f"{__name__}.guard:auth", "disable_studio_auth": True},
-        "checkpointer": {"path": f"{__name__}.checkpoints.open_server_saver"},
-        "store": {"path": f"{__name__}.checkpoints.open_server_store"},
+        "checkpointer": {"path": f"{__name__}.store.open_server_saver"},
+        "store": {"path": f"{__name__}.store.open_server_store"},
         "disable_persistence": True,
     }

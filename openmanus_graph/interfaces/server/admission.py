@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,20 +19,15 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import RESTART_NODES
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    Store,
-    context_of,
-    own_server,
-    state_of,
-    store,
-)
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
 from openmanus_graph.state.manus import ManusState, Origin
 from openmanus_graph.state.planning import PlanningState
+from openmanus_graph.state.settings import Settings
 
 _OWN = "openmanus"
 """The beginning of our keys in messages."""
@@ -54,12 +50,11 @@ def checked_input(given: Any, *, tainted: bool = False) -> Any:
 
 
 def checked_messages(given: Any, *, tainted: bool = False) -> list[dict[str, Any]]:
-    """Return a client's messages as plain data, each with its origin, and an id.
+    """Return a client's messages as plain data, each with its origin and an id.
 
-    The newest human message is the user's; what it says of its own parts can only narrow what
-    verifies. Everything else is untrusted. `tainted` says that the client brings other texts that
-    the model reads: they taint the thread. Refused if a message is none, or removes
-    another one.
+    The newest human message is the user's. Its own description of its parts can only narrow what
+    it verifies. All other messages are untrusted. `tainted`: the client also sends other texts that
+    the model reads, which taint the thread. Refused if one is not a message, or removes another.
     """
     several = cast("list[Any]", given if isinstance(given, list) else [given])
     try:
@@ -134,21 +129,14 @@ class CheckedStateUpdates:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or _STATE.fullmatch(scope["path"]) is None
-        ):
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        if not is_post or _STATE.fullmatch(scope["path"]) is None:
             await self._app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
-            part = await receive()
-            if part["type"] != "http.request":
-                return  # the client hung up
-            body, more = body + part.get("body", b""), part.get("more_body", False)
         try:
-            checked = _checked_body(body)
+            checked = _checked_body(await Request(scope, receive).body())
+        except ClientDisconnect:
+            return
         except Refused as error:
             await JSONResponse({"detail": str(error)}, error.status)(scope, receive, send)
             return
@@ -232,34 +220,35 @@ async def admit(
 ) -> None:
     """Check a run that LangGraph's server is about to queue, and complete it in place.
 
-    Args:
-        thread: None for a stateless run.
-        run: The server's `kwargs`: input, command, context, config, durability ...
-        assistant: The run's assistant, with defaults for the run.
+    `thread` is None for a stateless run. `run` has the server's `kwargs`: input, command, context,
+    config, durability and others. `assistant` has defaults for the run.
     """
     if run.get("temporary"):  # a stateless run: LangGraph warns if a durability is set
         run["durability"] = run["checkpoint_during"] = None
     else:
         run["durability"] = "sync"  # else a crash loses the newest checkpoints
-    config: dict[str, Any] = run.get("config") or {}
-    run["config"] = config
-    config.setdefault("recursion_limit", RECURSION_LIMIT)
-    threads = store()
+    run["config"] = {"recursion_limit": RECURSION_LIMIT, **(run.get("config") or {})}
+    threads = store.current()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
-    stored = context_of(known.options) if known else {}
+    stored = store.context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
     brought = (*map(_context_in, (assistant or {}, run)), run["context"])
     brings_text = any(one.get(name) for one in brought for name in _TEXTS)
     if brings_text:
         run["context"]["untrusted_prompt"] = True
     _check_messages(run, tainted=brings_text)
-    await asyncio.to_thread(_check_context, run["context"], thread or "new")
+    names = {field.name for field in fields(Context)}
+    context = {name: value for name, value in run["context"].items() if name in names}
+    try:
+        await asyncio.to_thread(settings_of, Context(**context), thread or "new")
+    except ConfigError as error:
+        raise Refused(422, str(error)) from error
     if known is None:
         return
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
-    if threads.journal.is_running(known.id) and not own_server().is_alone:
+    if threads.journal.is_running(known.id) and not store.own_server.is_alone:
         raise Refused(409, "A run works on this thread. Wait for its end, or stop it first.")
     command: dict[str, Any] = run.get("command") or {}
     if command.get("resume") is not None:
@@ -272,23 +261,20 @@ def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def admit_deletion(thread: str) -> None:
-    """Refuse to delete a thread on which a run works: nobody could see or stop the run then."""
-    if store().journal.is_running(thread) or await store().is_held_elsewhere(thread):
+    """Refuse to delete a thread on which a run works: the user could not see or stop the run."""
+    if await store.current().is_running(thread):
         raise Refused(409, "A run works on this thread. Stop it first.")
 
 
-def _check_context(context: Mapping[str, Any], thread: str) -> None:
-    names = {field.name for field in fields(Context)}
-    try:
-        known = Context(**{k: v for k, v in context.items() if k in names})
-        main = resolve_settings(known, thread).main
-        if isinstance(main.model, str):
-            api_key(parse_spec(main.model), main)
-    except ConfigError as error:
-        raise Refused(422, str(error)) from error
+def settings_of(context: Context, thread: str) -> Settings:
+    """Return the settings of a run. Blocks. ConfigError if it has no model, or no key for it."""
+    settings = resolve_settings(context, thread)
+    if isinstance(settings.main.model, str):
+        api_key(parse_spec(settings.main.model), settings.main)
+    return settings
 
 
-async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
+async def _checked_answer(threads: store.Store, known: Thread, answer: Any) -> Any:
     """Return an answer by its question's id, in the question's form. Refused if it is not open.
 
     A step of a plan asks while others run: the answer is queued until these have ended.
@@ -310,20 +296,20 @@ async def _checked_answer(threads: Store, known: Thread, answer: Any) -> Any:
     return {one: middleware_answer(asked[one], answer[one]) for one in ids}
 
 
-async def _open_questions(threads: Store, known: Thread) -> dict[str, Any] | None:
+async def _open_questions(threads: store.Store, known: Thread) -> dict[str, Any] | None:
     """Return the values of the open questions, by id; None if the thread's state is unknown."""
     is_running = threads.journal.is_running(known.id)
     unanswered = threads.journal.unanswered(known.id)
     if is_running and not unanswered:
         raise Refused(409, "That was answered already: the run continues.")
-    state = await state_of(known.id, known.agent)
+    state = await store.state_of(known.id, known.agent)
     if state is None:
         return None
     asked = {interrupt.id: interrupt.value for interrupt in state.interrupts}
     if is_running:
         asked = {one: value for one, value in asked.items() if one in unanswered}
     if not asked:
-        raise Refused(409, "This thread has no open question any more: it was answered already.")
+        raise Refused(409, "This thread has no open question: it was answered already.")
     return asked
 
 

@@ -7,7 +7,6 @@ dies, another one starts its runs again; `shared_graph` lets them continue where
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from functools import cache
 from importlib import import_module
 from typing import Any, Self, cast
 
@@ -19,15 +18,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.leases import LEASE_GRACE_S, LEASE_POLL_S
-from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.postgres import holding_lock
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
-from openmanus_graph.interfaces.server.checkpoints import open_server_saver, saver
-from openmanus_graph.interfaces.server.store import OwnServer, set_own_server
-from openmanus_graph.interfaces.server.token import server_token
+from openmanus_graph.interfaces.server.guard import server_token
+from openmanus_graph.interfaces.server.store import (
+    long_term_store,
+    open_server_saver,
+    own_server,
+    saver,
+)
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.threads import is_running
 
@@ -89,7 +91,7 @@ def _connect() -> LangGraphClient:
     return LangGraphClient(own)
 
 
-set_own_server(OwnServer(_connect, is_alone=False))
+own_server.connect, own_server.is_alone = _connect, False
 app = build_app(_assistant_id)
 app.add_middleware(OpenWhileServing)
 
@@ -114,7 +116,7 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
     def copy(self, update: dict[str, Any] | None = None) -> Self:
         given = dict(update or {})
         if "checkpointer" in given:
-            given |= {"checkpointer": saver(), "store": _store()}
+            given |= {"checkpointer": saver(), "store": long_term_store()}
         return super().copy(given)
 
     @override
@@ -142,11 +144,6 @@ def shared_graph(agent: str) -> SharedGraph:
     """Build an agent's graph for such a server. ConfigError if there is none of this name."""
     built: Any = build_agent(agent).with_config(metadata={"graph_id": agent})
     return SharedGraph(**cast("dict[str, Any]", vars(built)))
-
-
-@cache
-def _store() -> DatabaseStore:
-    return DatabaseStore(database_url())
 
 
 async def _wait_for_worker(thread: str) -> None:

@@ -13,52 +13,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from ag_ui.core import (
-    PROTOCOL_VERSION,
-    BaseEvent,
-    Context,
-    CustomEvent,
-    DataSource,
-    Interrupt,
-    Message,
-    ResumeEntry,
-    RunAgentInput,
-    RunErrorEvent,
-    RunFinishedCancelledOutcome,
-    RunFinishedEvent,
-    RunFinishedInterruptOutcome,
-    RunFinishedSuccessOutcome,
-    RunStartedEvent,
-    StepFinishedEvent,
-    StepStartedEvent,
-    TextMessageContentEvent,
-    TextMessageEndEvent,
-    TextMessageStartEvent,
-    TextPart,
-    ToolCallArgsEvent,
-    ToolCallEndEvent,
-    ToolCallResultEvent,
-    ToolCallStartEvent,
-)
+from ag_ui import core
 from ag_ui.core.types import ContentPart
 from ag_ui.encoder import EventEncoder
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
-from openmanus_graph.interfaces.server.runs import (
-    PING,
-    AgentRun,
-    Prompt,
-    RunRequest,
-    Turn,
-    cancel_in_background,
-    files_of,
-    follow_events,
-    start_or_resume,
-    start_prompt,
-)
-from openmanus_graph.interfaces.server.store import Refused, event_stream, own_api, store
+from openmanus_graph.interfaces.server import runs, store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.runs import Final, RemoteSink, Upload
 
 NOT_RUN = "This call was not run: the run ended before."
@@ -83,7 +46,7 @@ class EventTranslator:
         self._said = ""
         """The agent's newest text."""
 
-    def translate(self, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def translate(self, event: Mapping[str, Any]) -> Iterator[core.BaseEvent]:
         """Yield AG-UI's events for an event, except `final`: see `end`."""
         self._sink.show(event)
         source = str(event.get("plan_step", ""))
@@ -91,7 +54,7 @@ class EventTranslator:
             case "think_start":  # the text of an earlier attempt is void
                 yield from self._end_text(source)
             case "token":
-                yield from self._add_text(source, event["text"], event)
+                yield from self._add_text(source, event)
             case "think_end":
                 yield from self._reply(source, event)
             case "tool_end":
@@ -99,26 +62,26 @@ class EventTranslator:
             case "step_start" | "step_end":
                 yield from self._step("/".join(filter(None, (source, event["id"]))), event)
             case kind if kind not in _SHOWN_OTHERWISE:
-                yield CustomEvent(name=kind, value=dict(event))
+                yield core.CustomEvent(name=kind, value=dict(event))
             case _:
                 pass
 
-    def end(self, final: Final, files: list[dict[str, Any]]) -> Iterator[BaseEvent]:
+    def end(self, final: Final, files: list[dict[str, Any]]) -> Iterator[core.BaseEvent]:
         self._sink.show(final)
         for source in list(self._texts):
             yield from self._end_text(source)
         for name in reversed(self._steps):
-            yield StepFinishedEvent(step_name=name)
+            yield core.StepFinishedEvent(step_name=name)
         status, answer = final["status"], str(final["answer"])
         if status == "failed":
-            yield RunErrorEvent(message=answer, code=final["stop_reason"])
+            yield core.RunErrorEvent(message=answer, code=final["stop_reason"])
             return
-        outcome: Any = RunFinishedCancelledOutcome()
+        outcome: Any = core.RunFinishedCancelledOutcome()
         if status == "waiting":
             asked = [_interrupt(question) for question in self._sink.questions]
-            outcome = RunFinishedInterruptOutcome(interrupts=asked)
+            outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
         elif status != "cancelled":
-            outcome = RunFinishedSuccessOutcome()
+            outcome = core.RunFinishedSuccessOutcome()
             # The client would have to run a call without a result.
             for number, call in enumerate(list(self._unanswered)):
                 yield from self._result(call, NOT_RUN, f"{self._run}-{number}")
@@ -126,26 +89,26 @@ class EventTranslator:
                 yield from self._whole_text(f"{self._run}-answer", answer)
         shown = ("status", "stop_reason", "answer", "structured", "usage")
         result = {**{name: final[name] for name in shown}, "artifacts": files}
-        yield RunFinishedEvent(
-            thread_id=self._thread, run_id=self._run, result=result, outcome=outcome
-        )
+        names: dict[str, Any] = {"thread_id": self._thread, "run_id": self._run}
+        yield core.RunFinishedEvent(**names, result=result, outcome=outcome)
 
-    def _add_text(self, source: str, text: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _add_text(self, source: str, event: Mapping[str, Any]) -> Iterator[core.BaseEvent]:
         if source not in self._texts:
             self._texts[source] = _message_id(event)
-            yield TextMessageStartEvent(message_id=self._texts[source], role="assistant")
-        yield TextMessageContentEvent(message_id=self._texts[source], delta=text)
+            yield core.TextMessageStartEvent(message_id=self._texts[source], role="assistant")
+        message = self._texts[source]
+        yield core.TextMessageContentEvent(message_id=message, delta=event["text"])
 
-    def _end_text(self, source: str) -> Iterator[BaseEvent]:
+    def _end_text(self, source: str) -> Iterator[core.BaseEvent]:
         if message := self._texts.pop(source, None):
-            yield TextMessageEndEvent(message_id=message)
+            yield core.TextMessageEndEvent(message_id=message)
 
-    def _whole_text(self, message: str, text: str) -> Iterator[BaseEvent]:
-        yield TextMessageStartEvent(message_id=message, role="assistant")
-        yield TextMessageContentEvent(message_id=message, delta=text)
-        yield TextMessageEndEvent(message_id=message)
+    def _whole_text(self, message: str, text: str) -> Iterator[core.BaseEvent]:
+        yield core.TextMessageStartEvent(message_id=message, role="assistant")
+        yield core.TextMessageContentEvent(message_id=message, delta=text)
+        yield core.TextMessageEndEvent(message_id=message)
 
-    def _reply(self, source: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _reply(self, source: str, event: Mapping[str, Any]) -> Iterator[core.BaseEvent]:
         message, text = self._texts.get(source), str(event["text"]).strip()
         if message is not None:
             yield from self._end_text(source)
@@ -158,65 +121,60 @@ class EventTranslator:
         for call in event["tool_calls"]:
             name = {"tool_call_id": call["call_id"]}
             self._unanswered.append(call["call_id"])
-            yield ToolCallStartEvent(**name, tool_call_name=call["tool"], parent_message_id=message)
-            args = json.dumps(call["args"], ensure_ascii=False)
-            yield ToolCallArgsEvent(**name, delta=args)
-            yield ToolCallEndEvent(**name)
+            tool, args = call["tool"], json.dumps(call["args"], ensure_ascii=False)
+            yield core.ToolCallStartEvent(**name, tool_call_name=tool, parent_message_id=message)
+            yield core.ToolCallArgsEvent(**name, delta=args)
+            yield core.ToolCallEndEvent(**name)
 
-    def _result(self, call: str, text: str, message: str) -> Iterator[BaseEvent]:
+    def _result(self, call: str, text: str, message: str) -> Iterator[core.BaseEvent]:
         if call in self._unanswered:
             self._unanswered.remove(call)
-        yield ToolCallResultEvent(message_id=message, tool_call_id=call, content=text, role="tool")
+        yield core.ToolCallResultEvent(
+            message_id=message, tool_call_id=call, content=text, role="tool"
+        )
 
-    def _step(self, name: str, event: Mapping[str, Any]) -> Iterator[BaseEvent]:
+    def _step(self, name: str, event: Mapping[str, Any]) -> Iterator[core.BaseEvent]:
         starts, known = event["type"] == "step_start", name in self._steps
         if starts and not known:
             self._steps.append(name)
-            yield StepStartedEvent(step_name=name)
+            yield core.StepStartedEvent(step_name=name)
         elif known and not starts:
             self._steps.remove(name)
-            yield StepFinishedEvent(step_name=name)
-        yield CustomEvent(name=event["type"], value=dict(event))
+            yield core.StepFinishedEvent(step_name=name)
+        yield core.CustomEvent(name=event["type"], value=dict(event))
 
 
 def _message_id(event: Mapping[str, Any]) -> str:
     return f"msg-{event['seq']}"
 
 
-def _interrupt(question: Mapping[str, Any]) -> Interrupt:
+def _interrupt(question: Mapping[str, Any]) -> core.Interrupt:
     kind, calls = question["kind"], question["calls"]
-    return Interrupt(
-        id=question["id"],
-        reason=_REASONS.get(kind, "confirmation"),
-        message=question["question"],
-        tool_call_id=calls[0]["call_id"] or None if calls else None,
-        response_schema=_answer_schema(kind),
-        metadata={
-            name: question[name] for name in ("calls", "plan_step", "browser") if name in question
-        },
-    )
-
-
-def _answer_schema(kind: str) -> dict[str, Any]:
-    if kind == "question":
-        return {"type": "string"}
-    edit = ["edit"] if kind == "approval" else []
-    words = ["approve", *edit, "reject", "respond"]
+    types = ["approve", *(["edit"] if kind == "approval" else []), "reject", "respond"]
     fields = {
-        "type": {"type": "string", "enum": words},
+        "type": {"type": "string", "enum": types},
         "args": {"type": "object", "description": "Of an edit: the call's new arguments."},
         "message": {"type": "string", "description": "Why it is rejected, or the call's result."},
         "remember": {"type": "boolean", "description": "Approve calls of this kind from now on."},
     }
-    return {"type": "object", "properties": fields, "required": ["type"]}
+    decision = {"type": "object", "properties": fields, "required": ["type"]}
+    shown = ("calls", "plan_step", "browser")
+    return core.Interrupt(
+        id=question["id"],
+        reason=_REASONS.get(kind, "confirmation"),
+        message=question["question"],
+        tool_call_id=calls[0]["call_id"] or None if calls else None,
+        response_schema={"type": "string"} if kind == "question" else decision,
+        metadata={name: question[name] for name in shown if name in question},
+    )
 
 
-def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Prompt:
+def read_messages(messages: Iterable[core.Message], context: Iterable[core.Context]) -> runs.Prompt:
     """Read a conversation, oldest message first. The application's `context` joins the newest turn.
 
     Tools' results, reasoning and activities are left out: the thread has what the agent did.
     """
-    instructions, turns = list[str](), list[Turn]()
+    instructions, turns = list[str](), list[runs.Turn]()
     for message in messages:
         match message.role:
             case "system" | "developer":
@@ -224,7 +182,7 @@ def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Pr
             case "user":
                 turns.append(_user_turn(message.content))
             case "assistant" if message.content:
-                turns.append(Turn("assistant", message.content))
+                turns.append(runs.Turn("assistant", message.content))
             case _:
                 pass
     newest = turns[-1] if turns else None
@@ -233,24 +191,23 @@ def read_messages(messages: Iterable[Message], context: Iterable[Context]) -> Pr
     reported = "\n".join(f"- {one.description}: {one.value}" for one in context)
     if reported:
         turns[-1] = replace(newest, text=f"{newest.text}\n\nThe application says:\n{reported}")
-    return Prompt("\n\n".join(instructions), tuple(turns))
+    return runs.Prompt("\n\n".join(instructions), tuple(turns))
 
 
-def _user_turn(content: str | Sequence[ContentPart]) -> Turn:
-    if isinstance(content, str):
-        return Turn("user", content, words=content)
-    texts = [part.text for part in content if isinstance(part, TextPart)]
-    files = [
-        _upload(part, number)
-        for number, part in enumerate(content, start=1)
-        if not isinstance(part, TextPart)
-    ]
-    return Turn("user", "\n\n".join(texts), tuple(files), "".join(texts[:1]))
+def _user_turn(content: str | Sequence[ContentPart]) -> runs.Turn:
+    texts, files = list[str](), list[Upload]()
+    parts = [core.TextPart(text=content)] if isinstance(content, str) else content
+    for number, part in enumerate(parts, start=1):
+        if isinstance(part, core.TextPart):
+            texts.append(part.text)
+        else:
+            files.append(_upload(part, number))
+    return runs.Turn("user", "\n\n".join(texts), tuple(files), "".join(texts[:1]))
 
 
 def _upload(part: ContentPart, number: int) -> Upload:
-    source = None if isinstance(part, TextPart) else part.source
-    if not isinstance(source, DataSource):
+    source = None if isinstance(part, core.TextPart) else part.source
+    if not isinstance(source, core.DataSource):
         raise Refused(
             422,
             f"The {part.type} is not in the message. This server does not fetch addresses: "
@@ -268,12 +225,12 @@ router = APIRouter(prefix="/ag-ui")
 
 
 @router.post("")
-async def run_default_agent(wanted: RunAgentInput, request: Request) -> StreamingResponse:
+async def run_default_agent(wanted: core.RunAgentInput, request: Request) -> StreamingResponse:
     return await run_agent(DEFAULT_AGENT, wanted, request)
 
 
 @router.post("/{agent}")
-async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> StreamingResponse:
+async def run_agent(agent: str, wanted: core.RunAgentInput, request: Request) -> StreamingResponse:
     if agent not in agent_names():
         raise Refused(404, f"There is no agent {agent!r}. Available: {', '.join(agent_names())}.")
     if wanted.tools:
@@ -282,27 +239,23 @@ async def run_agent(agent: str, wanted: RunAgentInput, request: Request) -> Stre
             "An agent calls its own tools, never the client's: leave `tools` empty. Tools for the "
             "agent come from MCP servers.",
         )
-    thread = thread_of(wanted.thread_id)
-    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
+    base_url = str(request.base_url)
+    try:  # the same name, if it can be a thread's
+        thread = str(uuid.UUID(wanted.thread_id))
+    except ValueError:
+        thread = str(uuid.uuid5(uuid.NAMESPACE_URL, f"ag-ui:{wanted.thread_id}"))
+    await store.own_server.connect().threads.create(thread_id=thread, if_exists="do_nothing")
     if wanted.resume:
-        after = await store().journal.last(thread)
-        answers = RunRequest(answers=answers_of(wanted.resume))
-        run = AgentRun(await start_or_resume(thread, answers), thread, after)
+        after = await store.current().journal.last(thread)
+        answers = runs.RunRequest(answers=answers_of(wanted.resume))
+        run = runs.AgentRun(await runs.start_or_resume(thread, answers), thread, after, base_url)
     else:
         prompt = read_messages(wanted.messages, wanted.context or ())
-        run = await start_prompt(agent, thread, prompt)
-    return event_stream(_events(run, wanted, str(request.base_url)))
+        run = await runs.start_prompt(agent, thread, prompt, base_url)
+    return store.event_stream(_events(run, wanted))
 
 
-def thread_of(name: str) -> str:
-    """Return the thread of a conversation: the same name, if it can be a thread's."""
-    try:
-        return str(uuid.UUID(name))
-    except ValueError:
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ag-ui:{name}"))
-
-
-def answers_of(resume: Iterable[ResumeEntry]) -> dict[str, Any]:
+def answers_of(resume: Iterable[core.ResumeEntry]) -> dict[str, Any]:
     """Return the answers of a request, by question; abandoned questions are rejected.
 
     Refused if a resolved one has no answer.
@@ -318,29 +271,24 @@ def answers_of(resume: Iterable[ResumeEntry]) -> dict[str, Any]:
     return answers
 
 
-async def _events(run: AgentRun, wanted: RunAgentInput, base_url: str) -> AsyncGenerator[str]:
+async def _events(run: runs.AgentRun, wanted: core.RunAgentInput) -> AsyncGenerator[str]:
     """Stream a run's events in AG-UI's form. Hanging up before the end cancels the run."""
     encode, ended = EventEncoder().encode, False
     translator = EventTranslator(wanted.thread_id, wanted.run_id)
     try:
-        thread, name = wanted.thread_id, wanted.run_id
-        yield encode(
-            RunStartedEvent(thread_id=thread, run_id=name, protocol_version=PROTOCOL_VERSION)
-        )
-        async with aclosing(follow_events(run)) as events:
+        names: dict[str, Any] = {"thread_id": wanted.thread_id, "run_id": wanted.run_id}
+        yield encode(core.RunStartedEvent(**names, protocol_version=core.PROTOCOL_VERSION))
+        async with aclosing(runs.follow_events(run)) as events:
             async for event in events:
-                ended = event.get("type") == "final"
                 if not event:
-                    yield PING
-                elif ended:
-                    files = files_of(event, run.thread, base_url)
-                    for translated in translator.end(event, files):
-                        yield encode(translated)
-                else:
-                    for translated in translator.translate(event):
-                        yield encode(translated)
+                    yield runs.PING
+                    continue
+                ended = event["type"] == "final"
+                end, translate = translator.end, translator.translate
+                for translated in end(event, run.files(event)) if ended else translate(event):
+                    yield encode(translated)
     except Refused as error:
-        yield encode(RunErrorEvent(message=str(error), code=error.code))
+        yield encode(core.RunErrorEvent(message=str(error), code=error.code))
     finally:
         if not ended:
-            cancel_in_background(run)
+            runs.cancel_in_background(run)

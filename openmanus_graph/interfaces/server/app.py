@@ -87,7 +87,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            await stop_all_runs(store)
+            await stop_all_runs()
             adding_questions.cancel()
 
 

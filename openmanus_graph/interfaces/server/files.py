@@ -1,15 +1,19 @@
 """Routes about the files of a thread's workspace: the list, single files, and uploads."""
 
 import asyncio
+import base64
 import contextlib
 import datetime
+import hashlib
+import hmac
 import itertools
+import json
 import mimetypes
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -19,8 +23,9 @@ from fastapi.responses import Response, StreamingResponse
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.store import Refused, require_thread, store
-from openmanus_graph.interfaces.server.token import VALID_S, read_ticket, write_ticket
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.guard import server_token
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 
@@ -63,6 +68,43 @@ def still_html(content: bytes) -> bytes:
     return _CONNECTING.sub(r"<\1bgsound", text).encode("utf-8", "replace")
 
 
+VALID_S = 12 * 3600
+"""Seconds for which a ticket is valid."""
+_SIGNATURE_BYTES = 32
+
+
+Ticket = tuple[str, str | None]
+"""The thread of a ticket's file, and the file's digest if the user allowed its scripts."""
+
+
+def write_ticket(
+    thread: str, path: str, scripts: str | None = None, *, now: float | None = None
+) -> str:
+    """Return a ticket for one file of one thread. `scripts` as in `Ticket`."""
+    until = int((time.time() if now is None else now) + VALID_S)
+    claim = json.dumps([thread, until, scripts]).encode()
+    return base64.urlsafe_b64encode(_signature(claim, path) + claim).decode().rstrip("=")
+
+
+def read_ticket(ticket: str, path: str, *, now: float | None = None) -> Ticket | None:
+    """Return what a ticket allows; None if it is not valid for this path or time."""
+    try:
+        raw = base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))
+        signature, claim = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
+    except ValueError:
+        return None
+    if not hmac.compare_digest(signature, _signature(claim, path)):
+        return None
+    thread, until, scripts = json.loads(claim)
+    return (thread, scripts) if until > (time.time() if now is None else now) else None
+
+
+def _signature(claim: bytes, path: str) -> bytes:
+    given = claim + b"\0" + path.encode("utf-8", "surrogatepass")
+    key = hashlib.sha256(f"ticket {server_token()}".encode()).digest()  # changes with the token
+    return hmac.new(key, given, hashlib.sha256).digest()
+
+
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30
 CHUNK = 1 << 18
@@ -81,8 +123,8 @@ api = APIRouter(prefix="/app/api/threads/{thread}")
 
 @api.get("/files")
 async def list_files(thread: str) -> dict[str, Any]:
-    await require_thread(thread)
-    workspace = await store().workspace(thread)
+    await store.require_thread(thread)
+    workspace = await store.current().workspace(thread)
     files = await asyncio.to_thread(
         lambda: sorted(itertools.islice(files_in(workspace), MAX_LISTED + 1))
     )
@@ -98,11 +140,11 @@ async def upload_file(
     thread: str, path: str, request: Request, replace: bool = Query(False)
 ) -> dict[str, Any]:
     """Write the request's body to a file of the workspace, atomically."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > MAX_UPLOAD_BYTES:
         raise _too_large()
-    workspace = await store().workspace(thread)
+    workspace = await store.current().workspace(thread)
     incoming = incoming_file(workspace, path, replace=replace)
     try:
         await for_uploads(workspace.prepare)
@@ -131,10 +173,10 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
 
     The page requests it when the user has read what scripts can do, and wants them to run.
     """
-    await require_thread(thread)
-    file = await _opened(await store().workspace(thread), path)
-    content = await asyncio.to_thread(file.whole)
-    return {"url": _url(thread, path, digest_of(content))}
+    await store.require_thread(thread)
+    opened = await _opened(await store.current().workspace(thread), path)
+    content = await asyncio.to_thread(_read_shown, *opened)
+    return {"url": file_url(thread, path, digest_of(content))}
 
 
 @router.api_route("/app/files/{ticket}/{path:path}", methods=["GET", "HEAD"])
@@ -145,10 +187,12 @@ async def send_file(
     found = read_ticket(ticket, path)
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
-    workspace = await store().workspace(found.thread)
-    file = await _opened(workspace, path)
+    thread, scripts = found
+    workspace = await store.current().workspace(thread)
+    file, opening = await _opened(workspace, path)
+    size = os.fstat(file.fileno()).st_size
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    is_page = media_type == HTML and file.size <= MAX_SHOWN and not download
+    is_page = media_type == HTML and size <= MAX_SHOWN and not download
     shown = is_page or (media_type.split("/")[0] in SHOWN and media_type not in SCRIPTABLE)
     alone = request.headers.get("sec-fetch-dest") == "document"
     name = quote(path.rpartition("/")[2], safe="")
@@ -165,77 +209,64 @@ async def send_file(
     if media_type.startswith("text/"):
         media_type += "; charset=utf-8"
     if is_page:
-        content = await asyncio.to_thread(file.whole)
-        content, policy = await asyncio.to_thread(shown_html, workspace, content, found.scripts)
+        content = await asyncio.to_thread(_read_shown, file, opening)
+        content, policy = await asyncio.to_thread(shown_html, workspace, content, scripts)
         headers["Content-Security-Policy"] = policy
         return Response(content, headers=headers, media_type=media_type)
-    headers["Content-Length"] = str(file.size)
-    return StreamingResponse(file.stream(), media_type=media_type, headers=headers)
+    headers["Content-Length"] = str(size)
+    return StreamingResponse(_stream(file, opening, size), media_type=media_type, headers=headers)
 
 
-@dataclass(frozen=True)
-class _Opened:
-    opening: contextlib.AbstractContextManager[BinaryIO]
-    file: BinaryIO
-    size: int
-
-    def whole(self) -> bytes:
-        """Read as much as may be shown, and close it. Blocks."""
-        try:
-            return self.file.read(MAX_SHOWN)
-        finally:
-            self.close()
-
-    async def stream(self) -> AsyncGenerator[bytes]:
-        """Read it up to the announced size; a file truncated meanwhile ends the connection."""
-        size = self.size
-        try:
-            while size > 0 and (chunk := await asyncio.to_thread(self.file.read, min(CHUNK, size))):
-                size -= len(chunk)
-                yield chunk
-        finally:
-            await asyncio.shield(asyncio.to_thread(self.close))
-
-    def close(self) -> None:
-        self.opening.__exit__(None, None, None)
-
-
-async def _opened(workspace: Workspace, path: str) -> _Opened:
-    opening = opened_file(workspace, path)
+async def _opened(workspace: Workspace, path: str) -> tuple[BinaryIO, contextlib.ExitStack]:
+    opening = contextlib.ExitStack()
     try:
-        file = await asyncio.to_thread(opening.__enter__)
+        file = await asyncio.to_thread(opening.enter_context, opened_file(workspace, path))
     except ToolError as error:
         raise Refused(404, str(error)) from error
-    return _Opened(opening, file, os.fstat(file.fileno()).st_size)
+    return file, opening
+
+
+def _read_shown(file: BinaryIO, opening: contextlib.ExitStack) -> bytes:
+    """Read as much as can be shown, and close the file. Blocks."""
+    with opening:
+        return file.read(MAX_SHOWN)
+
+
+async def _stream(
+    file: BinaryIO, opening: contextlib.ExitStack, size: int
+) -> AsyncGenerator[bytes]:
+    """Read a file up to the announced size. If it was truncated meanwhile, the connection ends."""
+    try:
+        while size > 0 and (chunk := await asyncio.to_thread(file.read, min(CHUNK, size))):
+            size -= len(chunk)
+            yield chunk
+    finally:
+        await asyncio.shield(asyncio.to_thread(opening.close))
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
-    url = _url(thread, path)
+    family = media_type.partition("/")[0]
+    other = "text" if family == "text" or media_type in TEXTS else "none"
+    view = VIEWS.get(media_type, family if family in SHOWN else other)
+    url = file_url(thread, path)
     modified = datetime.datetime.fromtimestamp(modified_ns / 1e9, tz=datetime.UTC)
     return {
         "path": path,
         "size": size,
         "modified": modified.isoformat(timespec="seconds"),
         "media_type": media_type,
-        "view": view_of(media_type),
+        "view": view,
         "url": url,
         "download": f"{url}?download=1",
         "scripts": f"/threads/{quote(thread, safe='')}/scripts/{quote(path)}",
     }
 
 
-def _url(thread: str, path: str, scripts: str | None = None) -> str:
+def file_url(thread: str, path: str, scripts: str | None = None) -> str:
     return f"/app/files/{write_ticket(thread, path, scripts)}/{quote(path)}"
-
-
-def view_of(media_type: str) -> str:
-    family = media_type.partition("/")[0]
-    if media_type in VIEWS or family in SHOWN:
-        return VIEWS.get(media_type, family)
-    return "text" if family == "text" or media_type in TEXTS else "none"
 
 
 async def _write_body(request: Request, file: BinaryIO) -> int:

@@ -1,14 +1,17 @@
-"""ASGI middleware that refuses requests with a wrong Host, Origin or token, or too large ones.
+"""Refuses requests with a wrong Host, Origin or token, or too large ones. Keeps the token.
 
 It wraps the whole API, LangGraph's own routes included. There are no cookies, so a page in the
 user's browser cannot send credentials unless it knows the token. Host and Origin are checked
-because a name may have been made to resolve to this machine (DNS rebinding).
+because an attacker can make a name resolve to this machine (DNS rebinding).
 """
 
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Generator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 from langgraph_sdk import Auth
@@ -16,19 +19,16 @@ from langgraph_sdk.errors import NotFoundError
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from openmanus_graph.config.homes import make_folder, openmanus_home
+from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import admit, admit_deletion
-from openmanus_graph.interfaces.server.openai_api import prompts as openai_errors
-from openmanus_graph.interfaces.server.store import Refused, own_api
-from openmanus_graph.interfaces.server.token import is_token
-from openmanus_graph.interfaces.service.http import (
-    Receive,
-    RequestGuard,
-    Scope,
-    Send,
-    answer_json,
-    tokens_in,
-)
+from openmanus_graph.interfaces.server.store import OPENAI_PREFIX, Refused, own_server
+from openmanus_graph.interfaces.service import http
+from openmanus_graph.interfaces.service.http import Receive, Scope, Send
 
+TOKEN_VARIABLE = "OPENMANUS_TOKEN"
+MIN_CHARS = 16
 MAX_BODY_BYTES = 32 << 20
 """Enough for a picture or a recording that a model accepts, as base64."""
 MAX_VALUES = 2_000_000
@@ -41,9 +41,71 @@ _MOST_REFUSAL_BYTES = 4000
 _UPLOAD = re.compile(r"/app/api/threads/[^/]+/files/.+")
 
 
+@lru_cache(maxsize=1)
+def server_token() -> str:
+    """Return the token of the environment, of the home folder, or a new one. Blocks.
+
+    ConfigError if it is too short to be secret, or its file cannot be written.
+    """
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if given:
+        return _checked(given, TOKEN_VARIABLE)
+    path = token_file()
+    try:
+        make_folder(path.parent)
+        _write_new(path)
+        path.chmod(0o600)  # a copied home may have lost it
+        return _checked(path.read_text("ascii").strip(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The server's token cannot be kept in {path}: {error}. "
+            f"Set OPENMANUS_HOME to another folder, or {TOKEN_VARIABLE}."
+        ) from error
+
+
+def token_file() -> Path:
+    return openmanus_home() / SERVER_TOKEN_FILE
+
+
+def token_source() -> str:
+    in_environment = os.environ.get(TOKEN_VARIABLE, "").strip()
+    return TOKEN_VARIABLE if in_environment else str(token_file())
+
+
+def is_token(given: str) -> bool:
+    return http.equals_secret(given, server_token())
+
+
+def _write_new(path: Path) -> None:
+    """Write a new token unless there is one. Another server may do the same at this moment."""
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return  # the other server's token is used
+        except OSError:
+            draft.replace(path)  # a file system without hard links
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < MIN_CHARS or not token.isascii() or not token.isprintable():
+        raise ConfigError(
+            f"The token in {source} is not a secret: use {MIN_CHARS} printable characters or more."
+        )
+    return token
+
+
 def refusal_of(scope: Scope, status: int, reason: str) -> dict[str, Any]:
-    if scope["path"].startswith(f"{openai_errors.PREFIX}/"):
-        return openai_errors.error_body(Refused(status, reason))
+    if scope["path"].startswith(f"{OPENAI_PREFIX}/"):
+        return Refused(status, reason).as_openai()
     return {"detail": reason}
 
 
@@ -105,7 +167,7 @@ class _Exchange:
 
     async def _answer(self, status: int, reason: str) -> None:
         content = refusal_of(self._scope, status, reason)
-        await answer_json(self._send, status, content, {"connection": "close"})
+        await http.answer_json(self._send, status, content, {"connection": "close"})
 
 
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
@@ -118,9 +180,11 @@ INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
 
 
-class ServerGuard(RequestGuard):
-    host_refused = f"This server is not called that; names of more: {HOSTS_VARIABLE}."
-    origin_refused = f"Pages of other sites may not call this server ({ORIGINS_VARIABLE})."
+class ServerGuard(http.RequestGuard):
+    host_refused = f"This server does not answer to that Host. Set more names in {HOSTS_VARIABLE}."
+    origin_refused = (
+        f"Pages of other sites cannot call this server. Allow sites in {ORIGINS_VARIABLE}."
+    )
     token_refused = (
         "This server requires its token as `Authorization: Bearer TOKEN` or `X-Api-Key: TOKEN`. "
         "`openmanus serve` prints it; it is kept in OPENMANUS_HOME."
@@ -190,7 +254,7 @@ async def authenticate(headers: dict[bytes, bytes] | dict[str, str]) -> Auth.typ
         return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
 
     given = [(as_bytes(name), as_bytes(value)) for name, value in headers.items()]
-    if any(map(is_token, tokens_in(given))):
+    if any(map(is_token, http.tokens_in(given))):
         return PERSON
     raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
 
@@ -209,7 +273,7 @@ async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -
     thread, run = value.get("thread_id"), cast("dict[str, Any]", value.get("kwargs", value))
     assistant: Mapping[str, Any] = {}
     with contextlib.suppress(NotFoundError):  # which the server reports itself
-        assistant = await own_api().assistants.get(str(value.get("assistant_id")))
+        assistant = await own_server.connect().assistants.get(str(value.get("assistant_id")))
     with _refusals_as_http_errors():
         await admit(None if thread is None else str(thread), run, assistant)
     return True

@@ -79,7 +79,7 @@ class Journal:
         self._closing = asyncio.Event()
         self._failing = False
         """The last write failed, and a warning was logged."""
-        self._ending = False
+        self.is_closing = False
 
     async def acquire(self, thread: str) -> None:
         """Accept the events of a run that starts; number them above what other processes wrote."""
@@ -92,10 +92,6 @@ class Journal:
             buffer.seq = max(buffer.seq, last, time.time_ns() // 1000)
             buffer.events = deque(buffer.unsaved)
             buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
-
-    @property
-    def is_closing(self) -> bool:
-        return self._ending
 
     async def last(self, thread: str) -> int:
         return await self._database_thread.do(self._table.last, thread)
@@ -158,35 +154,38 @@ class Journal:
         They then stay in memory, and saving is retried until it works or there are too many.
         """
         async with self._saves:
-            return await self._save()
-
-    async def _save(self) -> bool:
-        with self._lock:
-            unsaved = {
-                thread: list(buffer.unsaved)
-                for thread, buffer in self._threads.items()
-                if buffer.unsaved
-            }
-        for thread, events in unsaved.items():
-            rows = [(event.seq, event.text) for event in events]
-            try:
-                await self._database_thread.do(self._table.write, thread, rows)
-            except LeaseLostError:  # another worker writes the thread's events now
-                log.warning("Events of %s are dropped: the thread was taken over.", thread)
-            except StorageError as error:  # no run fails because of this
-                if not self._failing:
-                    log.warning("Events of %s wait to be saved: %s", thread, error)
-                self._failing = True
-                with self._lock:
-                    _drop_oldest_unsaved(thread, self._threads[thread])
-                self._start_saving()
-                return False
             with self._lock:
-                for _ in events:
-                    self._threads[thread].unsaved.popleft()
-                self._trim(thread)
-                self._forget_if_idle(thread)
-        self._failing = False
+                unsaved = {name: list(buffer.unsaved) for name, buffer in self._threads.items()}
+            for thread, events in unsaved.items():
+                if events and not await self._save(thread, events):
+                    return False
+            self._failing = False
+            return True
+
+    async def _save(self, thread: str, events: list[_Event]) -> bool:
+        try:
+            rows = [(event.seq, event.text) for event in events]
+            await self._database_thread.do(self._table.write, thread, rows)
+        except LeaseLostError:  # another worker writes the thread's events now
+            log.warning("Events of %s are dropped: the thread was taken over.", thread)
+        except StorageError as error:  # no run fails because of this
+            if not self._failing:
+                log.warning("Events of %s wait to be saved: %s", thread, error)
+            self._failing = True
+            with self._lock:
+                _drop_oldest_unsaved(thread, self._threads[thread])
+            self._start_saving()
+            return False
+        with self._lock:
+            buffer = self._threads[thread]
+            for _ in events:
+                buffer.unsaved.popleft()
+            first_unsaved = buffer.unsaved[0] if buffer.unsaved else None
+            while (
+                len(buffer.events) > MAX_EVENTS_IN_MEMORY and buffer.events[0] is not first_unsaved
+            ):
+                buffer.floor = buffer.events.popleft().seq
+            self._forget_if_idle(thread)
         return True
 
     async def follow(
@@ -198,7 +197,7 @@ class Journal:
         """
         with self._subscription(thread) as changed:
             live, quiet_s = False, 0.0
-            while not self._ending:
+            while not self.is_closing:
                 changed.clear()
                 events = await self._next(thread, after)
                 if events:
@@ -264,7 +263,7 @@ class Journal:
                 signal.signal(number, handler)
 
     def end_followers(self) -> None:
-        self._ending = True
+        self.is_closing = True
         for buffer in self._threads.values():
             for follower in buffer.followers:
                 follower.set()
@@ -320,12 +319,6 @@ class Journal:
                 if self._closing.is_set():
                     return
 
-    def _trim(self, thread: str) -> None:
-        buffer = self._threads[thread]
-        first_unsaved = buffer.unsaved[0] if buffer.unsaved else None
-        while len(buffer.events) > MAX_EVENTS_IN_MEMORY and buffer.events[0] is not first_unsaved:
-            buffer.floor = buffer.events.popleft().seq
-
     @contextlib.contextmanager
     def _subscription(self, thread: str) -> Generator[asyncio.Event]:
         changed = asyncio.Event()
@@ -356,8 +349,8 @@ def _drop_oldest_unsaved(thread: str, buffer: _ThreadEvents) -> None:
             buffer.unsaved.popleft()
             dropped += 1
             excess -= len(last.text)
-    log.error("%d events of %s are lost: the disk did not take them for too long.", dropped, thread)
-    text = "Events are missing here: the disk did not take them for too long."
+    log.error("%d events of %s are lost: they could not be saved for too long.", dropped, thread)
+    text = "Events are missing here: they could not be saved for too long."
     notice = {"type": "notice", "level": "warning", "text": text, "seq": last.seq, "run": ""}
     stamped = json.dumps({**notice, "ns": "", "thread": thread, "ts": ""})
     placed = _Event(last.seq, stamped, "notice", ("", ""))

@@ -17,7 +17,6 @@ from string import Template
 
 from openmanus_graph.interfaces.server import STATIC
 
-_FIRST = "js/player.js"
 _STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "player")
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*)(["'])(\.{1,2}/[^"']+)\2""")
 _SPRITE = re.compile(r'<svg class="sprite".*?</svg>', re.DOTALL)
@@ -73,19 +72,19 @@ def _modules() -> Mapping[str, str]:
     `import:` and the name of a module replace an address.
     """
     found: dict[str, str] = {}
-    _add(_FIRST, found, ())
+
+    def add(name: str, around: tuple[str, ...] = ()) -> None:
+        if name in around:
+            raise ValueError(f"The page's scripts import each other in a circle: {name}.")
+        if name in found:
+            return
+        source = (STATIC / name).read_text("utf-8")
+        for one in _IMPORT.finditer(source):
+            add(_resolve(name, one[3]), (*around, name))
+        found[name] = _IMPORT.sub(lambda one: f'{one[1]}"import:{_resolve(name, one[3])}"', source)
+
+    add("js/player.js")
     return found
-
-
-def _add(name: str, found: dict[str, str], around: tuple[str, ...]) -> None:
-    if name in around:
-        raise ValueError(f"The page's scripts import each other in a circle: {name}.")
-    if name in found:
-        return
-    source = (STATIC / name).read_text("utf-8")
-    for one in _IMPORT.finditer(source):
-        _add(_resolve(name, one[3]), found, (*around, name))
-    found[name] = _IMPORT.sub(lambda one: f'{one[1]}"import:{_resolve(name, one[3])}"', source)
 
 
 def _resolve(name: str, address: str) -> str:

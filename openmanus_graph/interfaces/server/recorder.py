@@ -1,4 +1,4 @@
-"""Records the server's runs - the table of threads, events, locks - and streams their events.
+"""Records the server's runs in the table of threads and the event log, and streams their events.
 
 Every run is recorded, whether the page, Studio or the SDK starts it: `openmanus threads` lists it,
 it can be resumed in the terminal, and two processes never work on one thread.
@@ -19,19 +19,8 @@ from langgraph.types import Command
 
 from openmanus_graph.backends.persistence.threads import Numbered, Thread, describe_unused
 from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import answered_ids
-from openmanus_graph.interfaces.server.checkpoints import saver
-from openmanus_graph.interfaces.server.store import (
-    Store,
-    event_stream,
-    open_questions,
-    options_of,
-    own_server,
-    read_final_event,
-    require_thread,
-    state_of,
-    store,
-)
 from openmanus_graph.interfaces.server.takeover import announce_takeover
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.run_view import (
@@ -59,8 +48,8 @@ router = APIRouter(prefix="/app/api/threads/{thread}")
 class Recorder:
     """The `RunObserver` of the server."""
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._journal = store, store.journal
+    def __init__(self, opened: store.Store) -> None:
+        self._store, self._journal = opened, opened.journal
         self._locks: dict[str, contextlib.AsyncExitStack] = {}
         """The threads' locks, by run."""
         self._recorded = set[str]()
@@ -73,8 +62,8 @@ class Recorder:
         known = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = run.agent or (known.agent if known else "")
         task = message.text if message else (known.task if known else "")
-        options = options_of(context, settings)
-        if past := await replay_events(self._store, run.thread, message.id if message else None):
+        options = store.options_of(context, settings)
+        if past := await replay_events(run.thread, message.id if message else None):
             # The thread was started in the terminal.
             await self._journal.write_past(run.thread, past)
         begin = self._store.threads.begin
@@ -108,14 +97,10 @@ class Recorder:
         except (TimeoutError, StorageError) as failure:
             log.error("The end of the run on %s is not written: %s", run.thread, failure)
         finally:
-            lock = self._locks.pop(run.id, None)
-            try:
+            async with self._locks.pop(run.id, contextlib.AsyncExitStack()):
                 if run.id in self._recorded:
                     self._recorded.discard(run.id)
                     await self._journal.release(run.thread)
-            finally:
-                if lock is not None:
-                    await lock.aclose()
 
     async def _write_end(self, run: ObservedRun, error: BaseException | None) -> None:
         if run.id not in self._recorded:
@@ -123,7 +108,7 @@ class Recorder:
         final = await _retry_until_written(run, lambda: self._final(run, error))
         if final["status"] == "waiting":
             questions = await _retry_until_written(
-                run, lambda: open_questions(run.thread, run.agent)
+                run, lambda: store.open_questions(run.thread, run.agent)
             )
             for question in questions:
                 self._journal.add(run.thread, run.id, question.get("plan_step", ""), question)
@@ -156,9 +141,9 @@ class Recorder:
             return final_without_state(sentence)
         known_thread = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = known_thread.agent if known_thread else run.agent
-        state = await state_of(run.thread, agent)
+        state = await store.state_of(run.thread, agent)
         if state is not None:
-            return await read_final_event(run.thread, agent, state, cancelled=stopped)
+            return await store.read_final_event(run.thread, agent, state, cancelled=stopped)
         if stopped:
             return cancelled_event("The run was cancelled.")
         return final_without_state("", status="finished", reason="answer")
@@ -184,45 +169,46 @@ async def _retry_until_written(run: ObservedRun, operation: Callable[[], Awaitab
         await asyncio.sleep(RETRY_S)
 
 
-async def write_missing_ends(store: Store) -> None:
+async def write_missing_ends() -> None:
     """Write the ends of runs that an earlier server process could not write.
 
     An interrupted run stays unchanged: it can be resumed.
     """
-    for thread in await asyncio.to_thread(store.threads.all):
+    opened = store.current()
+    for thread in await asyncio.to_thread(opened.threads.all):
         if thread.status != "running":
             continue
-        newest_event = await store.journal.newest_event(thread.id)
+        newest_event = await opened.journal.newest_event(thread.id)
         if newest_event is None:
             continue
         with contextlib.suppress(RunError):
-            async with holding_thread(store.home, thread.id):
-                await _write_missing_end(store, thread, newest_event)
+            async with holding_thread(opened.home, thread.id):
+                await _write_missing_end(opened, thread, newest_event)
 
 
-async def _write_missing_end(store: Store, thread: Thread, newest_event: dict[str, Any]) -> None:
-    state = await state_of(thread.id, thread.agent)
+async def _write_missing_end(
+    opened: store.Store, thread: Thread, newest_event: dict[str, Any]
+) -> None:
+    state = await store.state_of(thread.id, thread.agent)
     if state is None or (state.tasks and not state.interrupts):
         return
-    message = await asyncio.to_thread(store.threads.newest_message, thread.id)
+    message = await asyncio.to_thread(opened.threads.newest_message, thread.id)
     if message is not None and message.id not in {one.id for one in state.values["messages"]}:
         return  # the state is the previous run's
-    final = await read_final_event(thread.id, thread.agent, state, cancelled=False)
+    final = await store.read_final_event(thread.id, thread.agent, state, cancelled=False)
     if newest_event["type"] != "final":
-        await store.journal.acquire(thread.id)
-        for event in (*await open_questions(thread.id, thread.agent), final):
+        await opened.journal.acquire(thread.id)
+        for event in (*await store.open_questions(thread.id, thread.agent), final):
             place = event.get("plan_step", "")
-            store.journal.add(thread.id, newest_event["run"], place, dict(event))
-        await store.journal.release(thread.id)
-    await asyncio.to_thread(store.threads.end, thread.id, final["status"])
+            opened.journal.add(thread.id, newest_event["run"], place, dict(event))
+        await opened.journal.release(thread.id)
+    await asyncio.to_thread(opened.threads.end, thread.id, final["status"])
 
 
 def _user_message(given: Any) -> HumanMessage | None:
     if not isinstance(given, dict):
         return None
-    messages: Any = cast("dict[str, Any]", given).get("messages")
-    if not messages:
-        return None
+    messages: Any = cast("dict[str, Any]", given).get("messages") or []
     several = cast("list[Any]", messages if isinstance(messages, list) else [messages])
     found = convert_to_messages(several)
     return next((one for one in reversed(found) if isinstance(one, HumanMessage)), None)
@@ -232,11 +218,8 @@ async def _start_event(
     run: ObservedRun, agent: str, task: str, settings: Settings
 ) -> dict[str, Any]:
     message = _user_message(run.given)
-    kind = "start" if message else "resume"
-    if isinstance(run.given, Command) and run.given.resume is not None:
-        kind = "answer"
-    if run.checkpoint:
-        kind = "again"
+    is_answer = isinstance(run.given, Command) and run.given.resume is not None
+    kind = "answer" if is_answer else "start" if message else "resume"
     event: dict[str, Any] = {
         "type": "run_start",
         "task": task,
@@ -244,15 +227,16 @@ async def _start_event(
         "model": model_label(settings),
         "workspace": str(settings.workspace),
         "options": {name: getattr(settings, name) for name in SHOWN_OPTIONS},
-        "kind": kind,
+        "kind": "again" if run.checkpoint else kind,
     }
     if run.checkpoint:
-        at = await saver().aget_tuple(
-            {"configurable": {"thread_id": run.thread, "checkpoint_id": run.checkpoint}}
-        )
-        event["checkpoint_id"] = run.checkpoint
-        event["checkpoint_at"] = at.checkpoint["ts"] if at else ""
-        event["message"] = message.text if message else ""
+        place = {"thread_id": run.thread, "checkpoint_id": run.checkpoint}
+        at = await store.saver().aget_tuple({"configurable": place})
+        event |= {
+            "checkpoint_id": run.checkpoint,
+            "checkpoint_at": at.checkpoint["ts"] if at else "",
+            "message": message.text if message else "",
+        }
     return event
 
 
@@ -262,29 +246,29 @@ async def _answers(run: ObservedRun, agent: str) -> dict[str, Any]:
     answer: Any = run.given.resume
     if ids := answered_ids(answer):
         return {one: answer[one] for one in ids}
-    state = await state_of(run.thread, agent)
+    state = await store.state_of(run.thread, agent)
     return {waiting.id: answer for waiting in (state.interrupts if state else ())}
 
 
-async def replay_events(store: Store, thread: str, until: str | None = None) -> list[Numbered]:
+async def replay_events(thread: str, until: str | None = None) -> list[Numbered]:
     """Return the past of a thread that ran in the terminal, as numbered events from its messages.
 
     Empty if the server has stored events of it. `until` is the id of the message that started the
     current run, whose events are sent live.
     """
-    known = await store.find(thread)
-    if known is None or await store.journal.last(thread):
+    known = await store.current().find(thread)
+    if known is None or await store.current().journal.last(thread):
         return []
-    state = await state_of(thread, known.agent)
+    state = await store.state_of(thread, known.agent)
     if state is None:
         return []
     messages: list[AnyMessage] = state.values.get("messages", [])
     before = itertools.takewhile(lambda one: until is None or one.id != until, messages)
     events = [*events_from_messages(known, before)]
     if known.status not in ("running", "interrupted"):
-        events += await open_questions(thread, known.agent)
+        events += await store.open_questions(thread, known.agent)
         stopped = known.status == "cancelled"
-        events.append(await read_final_event(thread, known.agent, state, cancelled=stopped))
+        events.append(await store.read_final_event(thread, known.agent, state, cancelled=stopped))
     moment = f"{known.updated.replace(' ', 'T')}+00:00"
     shared: Mapping[str, Any] = {"run": "", "ns": "", "thread": thread, "ts": moment}
     return [
@@ -303,13 +287,15 @@ async def stream_events(
 
     The past of a thread that ran in the terminal is rebuilt from its messages.
     """
-    await require_thread(thread)
-    return event_stream(_sse_chunks(thread, after if last_event_id is None else last_event_id))
+    await store.require_thread(thread)
+    return store.event_stream(
+        _sse_chunks(thread, after if last_event_id is None else last_event_id)
+    )
 
 
 async def _sse_chunks(thread: str, after: int) -> AsyncGenerator[str]:
-    journal = store().journal
-    if past := [event for event in await replay_events(store(), thread) if event[0] > after]:
+    journal = store.current().journal
+    if past := [event for event in await replay_events(thread) if event[0] > after]:
         after = past[-1][0]
         yield _as_sse(past)
     async for events in journal.follow(thread, after, PING_S):
@@ -317,8 +303,8 @@ async def _sse_chunks(thread: str, after: int) -> AsyncGenerator[str]:
             yield ": ping\n\n"
         elif not events:
             running = journal.is_running(thread)
-            if not running and not own_server().is_alone:
-                running = await store().is_held_elsewhere(thread)
+            if not store.own_server.is_alone:
+                running = await store.current().is_running(thread)
             yield f'event: live\ndata: {{"running": {json.dumps(running)}, "seq": {after}}}\n\n'
         else:
             after = events[-1][0]

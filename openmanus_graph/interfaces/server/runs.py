@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Request
@@ -21,19 +20,10 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    Store,
-    graph_of,
-    is_startable,
-    open_questions,
-    own_api,
-    require_thread,
-    state_of,
-    store,
-)
-from openmanus_graph.interfaces.server.token import write_ticket
+from openmanus_graph.interfaces.server.files import file_url
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.run_setup import name_files
 from openmanus_graph.interfaces.service.run_view import (
     NO_RESULT,
@@ -90,22 +80,22 @@ async def start_or_resume(
 
     `history` are earlier messages of a conversation that this thread has not seen.
     """
-    await require_thread(thread)
-    if not is_startable(thread):
+    await store.require_thread(thread)
+    if not store.is_startable(thread):
         name = shlex.quote(thread)
         raise Refused(409, f"This thread belongs to the terminal: openmanus resume {name}")
-    known = await store().find(thread)
+    known = await store.current().find(thread)
     agent = request.agent or (known.agent if known else "") or DEFAULT_AGENT
     if agent not in agent_names():
         raise Refused(422, f"There is no agent {agent!r}. Available: {', '.join(agent_names())}.")
     # An answer to a step of a plan waits until the parallel steps have ended.
-    queued = request.answers is not None and store().journal.is_running(thread)
+    queued = request.answers is not None and store.current().journal.is_running(thread)
     run: dict[str, Any] = {**await _payload(thread, known, request), "context": request.context}
     if history:
         run["input"]["messages"][:0] = history
     run = made_plain(run)  # half characters of texts that a client cut, numbers beyond 64 bits
     await admit(thread, run)
-    client = own_api()
+    client = store.own_server.connect()
     try:
         await client.threads.create(thread_id=thread, if_exists="do_nothing")
         created = await client.runs.create(
@@ -126,8 +116,8 @@ async def start_or_resume(
 
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
-    await require_thread(thread)
-    return {"stopped": await cancel_runs(thread) if is_startable(thread) else 0}
+    await store.require_thread(thread)
+    return {"stopped": await cancel_runs(thread) if store.is_startable(thread) else 0}
 
 
 class SteeringMessage(BaseModel):
@@ -138,21 +128,21 @@ class SteeringMessage(BaseModel):
 
 @router.post("/steer", status_code=202)
 async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, str]:
-    await require_thread(thread)
-    journal = store().journal
-    if not (journal.is_running(thread) or await store().is_held_elsewhere(thread)):
+    await store.require_thread(thread)
+    if not await store.current().is_running(thread):
         raise Refused(409, "No run works on this thread. Send it as a message.")
     text = name_files(steering_text.text, steering_text.files)
     if steering_text.files:  # the user did not type their names
         text = Message(text, words=steering_text.text).as_answer()
     text = without_surrogates(text)
     steering_id = await tell(thread, text)
-    journal.add(thread, "", "", {"type": "steer", "text": text, "id": steering_id})
+    event = {"type": "steer", "text": text, "id": steering_id}
+    store.current().journal.add(thread, "", "", event)
     return {"id": steering_id}
 
 
 async def cancel_runs(thread: str) -> int:
-    client, stopped = own_api(), 0
+    client, stopped = store.own_server.connect(), 0
     for status in ("pending", "running"):
         with contextlib.suppress(httpx.HTTPStatusError):  # it has just ended by itself
             for run in await client.runs.list(thread, status=status):
@@ -161,12 +151,13 @@ async def cancel_runs(thread: str) -> int:
     return stopped
 
 
-async def stop_all_runs(store: Store) -> None:
-    for thread in store.journal.running:
+async def stop_all_runs() -> None:
+    journal = store.current().journal
+    for thread in journal.running:
         await cancel_runs(thread)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
-            await store.journal.wait_until_idle()
+            await journal.wait_until_idle()
 
 
 async def _payload(thread: str, known: Thread | None, request: RunRequest) -> dict[str, Any]:
@@ -198,10 +189,10 @@ async def _payload(thread: str, known: Thread | None, request: RunRequest) -> di
 
 async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
     """Decide where a thread resumes: where it was interrupted, or after the limit that ended it."""
-    state = await state_of(thread, known.agent)
+    state = await store.state_of(thread, known.agent)
     saved: list[BaseMessage] = [] if state is None else state.values.get("messages", [])
     if not saved or known.status == "interrupted":
-        message = await asyncio.to_thread(store().threads.newest_message, thread)
+        message = await asyncio.to_thread(store.current().threads.newest_message, thread)
         if message is not None and message.id not in {one.id for one in saved}:
             return {"input": {"messages": [message.model_dump(mode="json")]}}
     if state is not None and state.interrupts:
@@ -210,7 +201,7 @@ async def _resume_payload(thread: str, known: Thread) -> dict[str, Any]:
         return {"input": None}
     if state.values.get("status") == "finished" or state.values.get("stop_reason") == "terminate":
         raise Refused(409, "This thread is finished. Ask for more with a message.")
-    restart = restart_node(await graph_of(known.agent))
+    restart = restart_node(await store.graph_of(known.agent))
     return {"command": {"goto": restart}} if restart else {"input": None}
 
 
@@ -239,22 +230,18 @@ class Prompt:
 
         `begins` says that the thread is new: it gets the instructions and earlier turns' files.
         """
-        newest, files = self.turns[-1], self.turns[-1].files
-        if not begins:
-            return Message(newest.text, files, newest.words)
-        text = newest.text
-        if self.instructions:
+        newest = self.turns[-1]
+        text, files = newest.text, newest.files
+        if begins:
+            files = tuple(file for turn in self.turns for file in turn.files)
+        if begins and self.instructions:
             text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
-        files = tuple(file for turn in self.turns for file in turn.files)
         return Message(text, files, newest.words)
 
     def history(self) -> list[dict[str, str]]:
         types = {"user": "human", "assistant": "ai"}
-        return [
-            {"type": types[turn.role], "content": turn.text}
-            for turn in self.turns[:-1]
-            if turn.text
-        ]
+        earlier = [turn for turn in self.turns[:-1] if turn.text]
+        return [{"type": types[turn.role], "content": turn.text} for turn in earlier]
 
 
 @dataclass(frozen=True)
@@ -263,30 +250,37 @@ class AgentRun:
     thread: str
     after: int
     """Number of the thread's newest event before the run."""
+    base_url: str
+    """The server's address as the client knows it."""
 
-
-@dataclass(frozen=True)
-class Progress:
-    """What a run does meanwhile; the text is empty after the past and after some quiet seconds."""
-
-    text: str
+    def files(self, final: Final) -> list[dict[str, Any]]:
+        """Return the run's files, with addresses that need no token for some hours."""
+        base = self.base_url.rstrip("/")
+        return [
+            {**artifact, "url": f"{base}{file_url(self.thread, artifact['path'])}"}
+            for artifact in final["artifacts"]
+        ]
 
 
 async def start_prompt(
-    agent: str, thread: str, prompt: Prompt, response_format: dict[str, Any] | None = None
+    agent: str,
+    thread: str,
+    prompt: Prompt,
+    base_url: str,
+    response_format: dict[str, Any] | None = None,
 ) -> AgentRun:
     """Start a run with a prompt's newest message, or answer the question that the thread asks.
 
     A new thread also gets the prompt's earlier turns. `response_format` is the JSON schema of the
     answer. Refused if a run works on the thread, or the settings are wrong.
     """
-    known = await store().find(thread)
-    questions = await open_questions(thread, known.agent) if known else []
+    known = await store.current().find(thread)
+    questions = await store.open_questions(thread, known.agent) if known else []
     message = prompt.message(begins=known is None)
-    workspace = await store().workspace(thread)
+    workspace = await store.current().workspace(thread)
     text, images = await asyncio.to_thread(bring_files, message, workspace)
     origin = message.origin()
-    after = await store().journal.last(thread)
+    after = await store.current().journal.last(thread)
     context = {"response_format": response_format} if response_format else {}
     if questions:
         answer = text if origin is None else replace(message, text=text).as_answer()
@@ -296,12 +290,13 @@ async def start_prompt(
             agent=agent, message=text, images=images, origin=origin, context=context
         )
     history = () if known else prompt.history()
-    return AgentRun(await start_or_resume(thread, request, history), thread, after)
+    run = await start_or_resume(thread, request, history)
+    return AgentRun(run, thread, after, base_url)
 
 
 async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
     """Yield a run's events up to `final`; an empty one after the past and after quiet seconds."""
-    async with aclosing(store().journal.follow(run.thread, run.after, PING_S)) as batches:
+    async with aclosing(store.current().journal.follow(run.thread, run.after, PING_S)) as batches:
         async for batch in batches:
             if not batch:
                 if end := await _unrecorded_end(run):
@@ -317,16 +312,16 @@ async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
 
 
 async def _unrecorded_end(run: AgentRun) -> Final | None:
-    """Return how a run ended that recorded no end; None if it works, or did record one.
+    """Return how a run ended without recording it; None if it is running, or recorded its end.
 
-    It was cancelled or refused before it started, or the server died.
+    Such a run was cancelled or refused before it started, or the server died.
     """
-    if store().journal.is_running(run.thread):
+    if store.current().journal.is_running(run.thread):
         return None
     status = "unknown"  # the server was restarted
     with contextlib.suppress(httpx.HTTPStatusError):
-        status = (await own_api().runs.get(run.thread, run.id))["status"]
-    newest = await store().journal.newest_event(run.thread)
+        status = (await store.own_server.connect().runs.get(run.thread, run.id))["status"]
+    newest = await store.current().journal.newest_event(run.thread)
     has_end = newest and newest["type"] == "final" and newest["seq"] > run.after
     if status in ("pending", "running") or has_end:
         return None
@@ -338,23 +333,24 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
     )
 
 
-async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[Progress | Final]:
-    """Yield the progress of a run, and then how it ended.
+async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[str | Final]:
+    """Yield the progress of a run as texts, and then how it ended.
 
-    Unless `cancel` is false, a reader that stops before the end, or hangs up, cancels the run.
+    A text is empty after the past and after some quiet seconds. Unless `cancel` is false, a reader
+    that stops before the end, or hangs up, cancels the run.
     """
     sink = RemoteSink()
     try:
         async with aclosing(follow_events(run)) as events:
             async for event in events:
                 if not event:
-                    yield Progress("")
+                    yield ""
                     continue
                 sink.show(event)
                 if final := sink.outcome():
                     yield final
                 elif text := progress_text(event):
-                    yield Progress(text)
+                    yield text
     finally:
         if cancel and sink.final is None:
             cancel_in_background(run)
@@ -367,11 +363,12 @@ def cancel_in_background(run: AgentRun) -> None:
 
 
 async def result_of(run: AgentRun, request: Request) -> Final:
+    """Return how a run ended. If the client hangs up before, the run is cancelled."""
 
     async def read() -> Final:
         async with aclosing(follow(run)) as parts:
             async for part in parts:
-                if not isinstance(part, Progress):
+                if not isinstance(part, str):
                     return part
         raise Refused(500, NO_RESULT)
 
@@ -389,15 +386,3 @@ async def result_of(run: AgentRun, request: Request) -> Final:
     finally:
         reading.cancel()
         hanging_up.cancel()
-
-
-def files_of(final: Final, thread: str, base_url: str) -> list[dict[str, Any]]:
-    """Return the run's files, with addresses that need no token for some hours."""
-    return [
-        {
-            **artifact,
-            "url": f"{base_url.rstrip('/')}/app/files/{write_ticket(thread, artifact['path'])}/"
-            f"{quote(artifact['path'])}",
-        }
-        for artifact in final["artifacts"]
-    ]

@@ -1,38 +1,51 @@
-"""Access of the routes to threads: the database's tables, and the state of a thread's graph."""
+"""Access of the routes to threads: tables, checkpoints, the state of a thread's graph."""
 
 import asyncio
+import contextlib
 import re
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 from fastapi.responses import StreamingResponse
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint import base
 from langgraph.types import StateSnapshot
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
+from typing_extensions import override
 
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.memory import DatabaseStore
+from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
 from openmanus_graph.backends.persistence.threads import JournalTable, Thread, Threads
+from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.files import declared_fields
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.graphs.catalog import agent_names, build_agent
-from openmanus_graph.interfaces.server.checkpoints import saver
 from openmanus_graph.interfaces.server.journal import Journal
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.interfaces.service.run_view import agents_within, final_event
 from openmanus_graph.interfaces.service.runner import options_to_keep
-from openmanus_graph.interfaces.service.threads import is_running
+from openmanus_graph.interfaces.service.threads import forget_thread, is_running
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.settings import Settings
 
+VERSION_DIGITS = 32
+OPENAI_PREFIX = "/v1"
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error"}
+_SERVER_ERROR = 500
 _OPTION_OF = {
     one.context: one.option
     for one in declared_fields()
@@ -57,17 +70,132 @@ class Refused(Exception):
         super().__init__(sentence)
         self.status, self.param, self.code = status, param, code
 
+    def as_openai(self) -> dict[str, Any]:
+        """Return the body of the answer in OpenAI's protocol."""
+        usual = "server_error" if self.status >= _SERVER_ERROR else "invalid_request_error"
+        kind = _OPENAI_TYPES.get(self.status, usual)
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
 
 def event_stream(chunks: AsyncGenerator[str]) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)
 
 
+class ServerSaver(Checkpointer):
+    """Our saver for the server, which deletes and copies whole threads with it.
+
+    Used as the first base of a class, before a saver's.
+    """
+
+    @override
+    async def adelete_thread(self, thread_id: str) -> None:
+        await super().adelete_thread(thread_id)
+        await self.database.off_loop(partial(forget_thread, thread_id))
+        await asyncio.to_thread(close_session, thread_id)
+
+    @override
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await super().acopy_thread(source_thread_id, target_thread_id)
+        # The copy can go back to the files of the original.
+        snapshots = SnapshotStore(await asyncio.to_thread(openmanus_home))
+        await asyncio.to_thread(snapshots.share, str(source_thread_id), str(target_thread_id))
+
+
+class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
+    """The saver of SQLite for the server.
+
+    The server uses long strings as channel versions, our own runs use numbers. The file has
+    numbers, so that both can resume a thread.
+    """
+
+    @override
+    async def aget_tuple(self, config: RunnableConfig) -> base.CheckpointTuple | None:
+        found = await super().aget_tuple(config)
+        return None if found is None else _with_text_versions(found)
+
+    @override
+    async def alist(
+        self, config: RunnableConfig | None, **options: Any
+    ) -> AsyncIterator[base.CheckpointTuple]:
+        async for found in super().alist(config, **options):
+            yield _with_text_versions(found)
+
+    @override
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: base.Checkpoint,
+        metadata: base.CheckpointMetadata,
+        new_versions: base.ChannelVersions,
+    ) -> RunnableConfig:
+        numbered = _convert_versions(checkpoint, _as_number)
+        return await super().aput(config, numbered, metadata, new_versions)
+
+
+def _with_text_versions(found: base.CheckpointTuple) -> base.CheckpointTuple:
+    def as_text(version: str | int | float) -> str:
+        return f"{_as_number(version):0{VERSION_DIGITS}}.0"
+
+    return found._replace(checkpoint=_convert_versions(found.checkpoint, as_text))
+
+
+def _as_number(version: str | int | float) -> int:
+    return int(str(version).partition(".")[0])
+
+
+def _convert_versions(
+    checkpoint: base.Checkpoint, convert: Callable[[Any], Any]
+) -> base.Checkpoint:
+    seen = {
+        node: {name: convert(version) for name, version in known.items()}
+        for node, known in checkpoint["versions_seen"].items()
+    }
+    versions = {name: convert(version) for name, version in checkpoint["channel_versions"].items()}
+    changed = {**checkpoint, "channel_versions": versions, "versions_seen": seen}
+    return cast("base.Checkpoint", changed)
+
+
+_savers: list[ServerSaver] = []
+
+
+@contextlib.asynccontextmanager
+async def open_server_saver() -> AsyncGenerator[ServerSaver]:
+    """Open the saver while the server runs; langgraph.json names this function."""
+    home, url = await asyncio.to_thread(openmanus_home), await asyncio.to_thread(database_url)
+    await asyncio.to_thread(prepare_home, home)
+    kind: type[ServerSaver] = SqliteServerSaver
+    if not url.is_local:
+        kind = type("PostgresServerSaver", (ServerSaver, checkpointer_class(url)), {})
+    async with kind.opened(url) as saver:
+        _savers.append(saver)
+        try:
+            yield saver
+        finally:
+            _savers.remove(saver)
+
+
+def saver() -> ServerSaver:
+    return _savers[-1]
+
+
+@contextlib.asynccontextmanager
+async def open_server_store() -> AsyncGenerator[DatabaseStore]:
+    """Open the long-term store while the server runs; langgraph.json names this function."""
+    yield await asyncio.to_thread(long_term_store)
+
+
+def long_term_store() -> DatabaseStore:
+    """Return the long-term store. Blocks: it reads the configuration."""
+    return DatabaseStore(database_url())
+
+
 def options_of(context: Context | None, settings: Settings) -> dict[str, Any]:
     """Return the options of a run's context to store: no keys, no passwords, no live objects."""
     kept: dict[str, Any] = {}
-    for field in fields(Context):
-        value, option = getattr(context, field.name, None), _OPTION_OF.get(field.name, field.name)
+    for name in _CONTEXT:
+        value, option = getattr(context, name, None), _OPTION_OF.get(name, name)
         if value is not None and option in _KEPT:
             kept[option] = [*value] if option == "allow_host" else value
     if not isinstance(kept.get("model"), str):
@@ -93,15 +221,18 @@ class Store:
 
     async def with_live_status(self, thread: Thread) -> Thread:
         """Return a thread, with the status `interrupted` if its run has died."""
-        if thread.status != "running" or self.journal.is_running(thread.id):
+        if thread.status != "running" or await self.is_running(thread.id):
             return thread
-        running = await asyncio.to_thread(is_running, self.home, thread.id)
-        return thread if running else replace(thread, status="interrupted")
+        return replace(thread, status="interrupted")
+
+    async def is_running(self, thread: str) -> bool:
+        """Return True if a run works on the thread, in this process or another one."""
+        if self.journal.is_running(thread):
+            return True
+        return await asyncio.to_thread(is_running, self.home, thread)
 
     async def is_held_elsewhere(self, thread: str) -> bool:
-        if self.journal.is_running(thread):
-            return False
-        return await asyncio.to_thread(is_running, self.home, thread)
+        return not self.journal.is_running(thread) and await self.is_running(thread)
 
     async def workspace(self, thread: str) -> Workspace:
         return Workspace.of(await self.settings(thread))
@@ -134,16 +265,23 @@ async def open_store() -> Store:
     return _open[0]
 
 
-def store() -> Store:
+def current() -> Store:
     return _open[0]
+
+
+async def graph_of(agent: str) -> Any:
+    if agent not in agent_names():
+        return None
+    return await asyncio.to_thread(_built_agent, agent, checkpointer=saver())
+
+
+_built_agent = cache(build_agent)
 
 
 async def state_of(thread: str, agent: str) -> StateSnapshot | None:
     graph = await graph_of(agent)
-    if graph is None:
-        return None
-    state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-    return state
+    config = {"configurable": {"thread_id": thread}}
+    return None if graph is None else await graph.aget_state(config)
 
 
 async def read_final_event(
@@ -151,71 +289,6 @@ async def read_final_event(
 ) -> dict[str, Any]:
     agents = await agents_within(agent, thread, state, saver())
     return final_event(state, agents=agents, cancelled=cancelled)
-
-
-async def graph_of(agent: str) -> Any:
-    if agent not in agent_names():
-        return None
-    return await asyncio.to_thread(_build, agent, saver())
-
-
-@cache
-def _build(agent: str, checkpointer: Any) -> Any:
-    return build_agent(agent, checkpointer=checkpointer)
-
-
-@dataclass(frozen=True)
-class OwnServer:
-    connect: Callable[[], LangGraphClient]
-    """Returns a client of its API, with the token."""
-    is_alone: bool
-    """Whether one process does all runs, those on one thread in order. If several processes do, a
-    second run on a thread is refused, and a lease shows that a run works on it."""
-
-
-_servers = [OwnServer(get_client, is_alone=True)]
-"""LangGraph's SDK finds LangGraph's own server in the process."""
-
-
-def own_server() -> OwnServer:
-    return _servers[0]
-
-
-def own_api() -> LangGraphClient:
-    return own_server().connect()
-
-
-def set_own_server(server: OwnServer) -> None:
-    _servers[:] = [server]
-
-
-async def new_thread() -> str:
-    """Create a thread. It is listed after its first run has started."""
-    thread = str(uuid.uuid4())
-    await own_api().threads.create(thread_id=thread, if_exists="do_nothing")
-    return thread
-
-
-async def require_thread(thread: str) -> None:
-    if not _THREAD_NAME.fullmatch(thread):
-        raise Refused(404, "There is no such thread.")
-    if await asyncio.to_thread(store().threads.find, thread) is not None:
-        return
-    try:
-        if is_startable(thread):  # LangGraph's server also lists threads without runs
-            await own_api().threads.get(thread)
-            return
-    except httpx.HTTPStatusError:
-        pass
-    raise Refused(404, f"There is no thread {thread}.")
-
-
-def is_startable(thread: str) -> bool:
-    """Return True if LangGraph's server can run a thread of this name: it takes only UUIDs."""
-    try:
-        return str(uuid.UUID(thread)) == thread
-    except ValueError:
-        return False
 
 
 async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
@@ -229,3 +302,43 @@ async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
         allowed = reviews[0].get("allowed_decisions", []) if reviews else ["respond"]
         questions.append({**interrupt_event(waiting), "allowed": allowed})
     return questions
+
+
+@dataclass
+class OwnServer:
+    connect: Callable[[], LangGraphClient]
+    """Returns a client of its API, with the token."""
+    is_alone: bool
+    """Whether one process does all runs, those on one thread in order. If several processes do, a
+    second run on a thread is refused, and a lease shows that a run works on it."""
+
+
+own_server = OwnServer(get_client, is_alone=True)
+"""LangGraph's own server, which its SDK finds in the process. Another one changes the fields."""
+
+
+async def new_thread() -> str:
+    """Create a thread. It is listed after its first run has started."""
+    thread = str(uuid.uuid4())
+    await own_server.connect().threads.create(thread_id=thread, if_exists="do_nothing")
+    return thread
+
+
+async def require_thread(thread: str) -> None:
+    if not _THREAD_NAME.fullmatch(thread):
+        raise Refused(404, "There is no such thread.")
+    if await asyncio.to_thread(current().threads.find, thread) is not None:
+        return
+    with contextlib.suppress(httpx.HTTPStatusError):
+        if is_startable(thread):  # LangGraph's server also lists threads without runs
+            await own_server.connect().threads.get(thread)
+            return
+    raise Refused(404, f"There is no thread {thread}.")
+
+
+def is_startable(thread: str) -> bool:
+    """Return True if LangGraph's server can run a thread of this name: it takes only UUIDs."""
+    try:
+        return str(uuid.UUID(thread)) == thread
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""A user takes a thread's browser over, and gives it back: one user at a time, who is watching.
+"""Lets a user take over a thread's browser and give it back. One watching user has it at a time.
 
 The server does not log or store what is sent here, and passes it only to the browser.
 """
@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
 from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
-from openmanus_graph.interfaces.server.store import Refused, event_stream, require_thread, store
+from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, find_session
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ class Visit:
     def watched(self) -> Generator[None]:
         """Keep the takeover while the user watches, and a little longer."""
         self.watchers += 1
-        self.stop_leaving()
         try:
             yield
         finally:
@@ -57,17 +57,15 @@ class Visit:
 
     def end_unless_watched(self) -> None:
         """End the takeover after a while, unless a watcher comes."""
-        if not self.watchers:
-            self._leaving = asyncio.get_running_loop().call_later(LEFT_S, self._leave)
+        loop = asyncio.get_running_loop()
 
-    def stop_leaving(self) -> None:
+        def end() -> None:
+            if not self.watchers:
+                self._ending.add(loop.create_task(end_takeover(self)))
+
         if self._leaving is not None:
             self._leaving.cancel()
-            self._leaving = None
-
-    def _leave(self) -> None:
-        if not self.watchers:
-            self._ending.add(asyncio.get_running_loop().create_task(end_takeover(self)))
+        self._leaving = loop.call_later(LEFT_S, end)
 
 
 visits: dict[str, Visit] = {}
@@ -99,7 +97,7 @@ async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
         for one in known:
             await end_takeover(one)
         async with contextlib.AsyncExitStack() as stack:
-            settings = await store().settings(thread)
+            settings = await store.current().settings(thread)
             session = await stack.enter_async_context(borrow_session(thread, settings, worker))
             browser = await asyncio.to_thread(
                 session.handle, HANDLE, lambda: BrowserSession(session)
@@ -128,22 +126,17 @@ async def end_takeover(visit: Visit) -> None:
     from openmanus_graph.backends.browser.browsers import browser_loop
 
     if visits.pop(visit.takeover.id, None) is not None:
-        visit.stop_leaving()
         await browser_loop.run(visit.takeover.end)
         await visit.stack.aclose()
 
 
-_page: list[str] = []
-
-
-def remember_page(address: str) -> None:
-    """Keep the page's address with its token, as `openmanus serve` prints it."""
-    _page[:] = [address]
+pages: list[str] = []
+"""The page's address with its token, as `openmanus serve` prints it. Empty in another server."""
 
 
 def announce_takeover(thread: str, worker: str) -> None:
-    """Print where the user finds a browser of a thread; nothing under another server."""
-    for known in _page:
+    """Print where the user finds a browser of a thread."""
+    for known in pages:
         page, _, token = known.partition("#")
         link = f"{page}/t/{thread}?browser={quote(worker, safe='')}#{token}"
         sys.stdout.write(f"The agent asks you to take its browser over: {link}\n")
@@ -174,7 +167,7 @@ class GivenInput(BaseModel):
 
 @router.post("/takeover", status_code=201)
 async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
-    await require_thread(thread)
+    await store.require_thread(thread)
     visit = await begin_takeover(thread, wanted.worker, force=wanted.force)
     return {"id": visit.takeover.id}
 
@@ -182,7 +175,7 @@ async def take_over(thread: str, wanted: TakeoverRequest) -> dict[str, str]:
 @router.get("/takeover/{takeover}/frames")
 async def follow_frames(thread: str, takeover: str) -> StreamingResponse:
     """Stream what the browser shows as server-sent events, until the takeover ends."""
-    return event_stream(_frames(find_visit(thread, takeover)))
+    return store.event_stream(_frames(find_visit(thread, takeover)))
 
 
 @router.post("/takeover/{takeover}/input", status_code=204)
@@ -207,7 +200,7 @@ async def _frames(visit: Visit) -> AsyncGenerator[str]:
 
     after = 0
     with visit.watched():
-        while not visit.takeover.ended and not store().journal.is_closing:
+        while not visit.takeover.ended and not store.current().journal.is_closing:
             frame = await browser_loop.run(lambda: visit.takeover.next_frame(after, FRAME_WAIT_S))  # noqa: B023  # awaited here
             if frame is None:
                 yield ": ping\n\n"
@@ -220,23 +213,23 @@ async def _frames(visit: Visit) -> AsyncGenerator[str]:
 @router.get("/browser")
 async def show_browser(thread: str) -> dict[str, Any]:
     """Take a screenshot of the current tab; `open` is false if there is none."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     session = find_session(thread)
-    if session is None or session.find("browser") is None:
+    browser = session.find("browser") if session else None
+    if browser is None:
         return {"open": False}
     from playwright.async_api import Error
 
     from openmanus_graph.backends.browser.browser_session import BrowserSession
     from openmanus_graph.backends.browser.browsers import browser_loop
 
-    browser = session.find("browser")
     if not isinstance(browser, BrowserSession) or not browser.tabs:
         return {"open": False}
 
     async def take_screenshot() -> dict[str, Any]:
-        page = browser.current.page
+        page, timeout = browser.current.page, SCREENSHOT_TIMEOUT_MS
         photo = await page.screenshot(
-            type="jpeg", quality=70, scale="css", caret="initial", timeout=SCREENSHOT_TIMEOUT_MS
+            type="jpeg", quality=70, scale="css", caret="initial", timeout=timeout
         )
         image = data_url(photo, "image/jpeg")
         return {"open": True, "url": page.url, "title": await page.title(), "image": image}
@@ -250,13 +243,13 @@ async def show_browser(thread: str) -> dict[str, Any]:
 @router.get("/desktop")
 async def show_desktop(thread: str) -> dict[str, Any]:
     """Take a screenshot of the desktop; `open` is false if there is none."""
-    await require_thread(thread)
+    await store.require_thread(thread)
     session = find_session(thread)
-    if session is None or session.find(DESKTOP) is None:
+    desktop = session.find(DESKTOP) if session else None
+    if desktop is None:
         return {"open": False}
     from openmanus_graph.backends.desktop.desktop import Desktop, as_jpeg
 
-    desktop = session.find(DESKTOP)
     if not isinstance(desktop, Desktop):
         return {"open": False}
     windows = desktop.windows

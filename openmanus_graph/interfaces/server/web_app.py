@@ -19,17 +19,16 @@ from openmanus_graph.interfaces.server import (
     STATIC,
     ag_ui,
     files,
+    openai_chat,
+    openai_responses,
+    page_routes,
     recorder,
     runs,
-    setup,
     takeover,
-    threads,
 )
 from openmanus_graph.interfaces.server.admission import CheckedStateUpdates
-from openmanus_graph.interfaces.server.guard import ServerGuard
-from openmanus_graph.interfaces.server.openai_api import chat, responses
+from openmanus_graph.interfaces.server.guard import ServerGuard, server_token
 from openmanus_graph.interfaces.server.store import Refused, Store, open_store
-from openmanus_graph.interfaces.server.token import server_token
 from openmanus_graph.interfaces.service.own_process import relax_garbage_collection, send_traces
 from openmanus_graph.runtime.events import observe_runs
 from openmanus_graph.runtime.session_registry import close_all_at_once
@@ -104,8 +103,8 @@ def build_app(
     app.add_middleware(CheckedStateUpdates)
     app.add_middleware(ServerGuard)
     for part in (
-        setup.router, threads.router, runs.router, recorder.router, takeover.router, router,
-        chat.router, responses.router, ag_ui.router, files.api, files.router,
+        page_routes.router, runs.router, recorder.router, takeover.router, router,
+        openai_chat.router, openai_responses.router, ag_ui.router, files.api, files.router,
     ):  # fmt: skip
         app.include_router(part)
     for point in installed("routes"):
@@ -130,7 +129,7 @@ async def serving(on_signal: Callable[[], None] = lambda: None) -> AsyncGenerato
     await asyncio.to_thread(server_token)
     store = await open_store()
     observe_runs(recorder.Recorder(store))
-    await recorder.write_missing_ends(store)
+    await recorder.write_missing_ends()
     relax_garbage_collection()
     warming_up = asyncio.create_task(_warm_up())
     with store.journal.end_followers_on_signals(on_signal):

@@ -11,33 +11,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
-from openmanus_graph.interfaces.server.openai_api.chat import (
-    answer_text,
-    recall,
-    refuse_tools,
-    remember,
-    require_model,
-    schema_of,
-)
-from openmanus_graph.interfaces.server.openai_api.prompts import PREFIX, OpenAIRoute, read_prompt
-from openmanus_graph.interfaces.server.runs import (
-    PING,
-    AgentRun,
-    Progress,
-    cancel_runs,
-    files_of,
-    follow,
-    result_of,
-    start_prompt,
-)
-from openmanus_graph.interfaces.server.store import (
-    Refused,
-    event_stream,
-    new_thread,
-    require_thread,
-)
+from openmanus_graph.interfaces.server import openai_chat, runs, store
+from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service.runs import Final
 
 _RESPONSES, _NEWEST = "responses", "newest"
@@ -45,13 +22,11 @@ _RESPONSES, _NEWEST = "responses", "newest"
 _CONVERSATION = "conv_"
 _STATUS = {"failed": "failed", "cancelled": "cancelled", "stopped": "incomplete"}
 """A run's status as a response's; others are `completed`."""
-router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+router = APIRouter(prefix=store.OPENAI_PREFIX, route_class=openai_chat.OpenAIRoute)
 
 
 class ResponseRequest(BaseModel):
     """The fields of a request that count; sampling settings come from the configuration."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str
     input: str | list[dict[str, Any]]
@@ -68,21 +43,17 @@ class ResponseRequest(BaseModel):
 
 @dataclass
 class _Reply:
-    run: AgentRun
+    run: runs.AgentRun
     model: str
-    base_url: str
     created: float
-    previous: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict[str, str])
-    background: bool = False
+    previous: str | None
+    metadata: dict[str, str]
+    background: bool
     output: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def id(self) -> str:
         return f"resp_{uuid.UUID(self.run.id).hex}"
-
-    def record(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "output"}
 
     def body(self, final: Final | None = None) -> dict[str, Any]:
         status = _STATUS.get(final["status"], "completed") if final else "in_progress"
@@ -107,7 +78,7 @@ class _Reply:
             "tool_choice": "auto",
             "tools": [],
             "usage": _usage(final) if final else None,
-            "artifacts": files_of(final, self.run.thread, self.base_url) if final else [],
+            "artifacts": self.run.files(final) if final else [],
         }
 
     def add_progress(self, text: str) -> dict[str, Any]:
@@ -121,10 +92,9 @@ class _Reply:
     def add_answer(self, final: Final) -> dict[str, Any] | None:
         if final["status"] in ("failed", "cancelled"):
             return None
-        text = answer_text(final, self.run.thread, self.base_url)
-        part: dict[str, Any] = {
-            "type": "output_text", "text": text, "annotations": [], "logprobs": []
-        }  # fmt: skip
+        text = openai_chat.answer_text(final, self.run)
+        none = list[Any]()
+        part = {"type": "output_text", "text": text, "annotations": none, "logprobs": none}
         item: dict[str, Any] = {
             "id": f"msg_{self.id}",
             "type": "message",
@@ -138,53 +108,51 @@ class _Reply:
 
 @router.post("/conversations")
 async def create_conversation() -> dict[str, Any]:
-    return _conversation(await new_thread())
+    return _conversation(await store.new_thread())
 
 
 @router.get("/conversations/{conversation}")
 async def show_conversation(conversation: str) -> dict[str, Any]:
     thread = thread_of(conversation)
-    await require_thread(thread)
+    await store.require_thread(thread)
     return _conversation(thread)
 
 
 @router.post("/responses")
 async def respond(wanted: ResponseRequest, request: Request) -> Response:
-    agent = require_model(wanted.model)
-    refuse_tools(wanted.tools, wanted.tool_choice)
+    openai_chat.require_model(wanted.model)
+    openai_chat.refuse_tools(wanted.tools, wanted.tool_choice)
     given = wanted.input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     # What the agent did in between is in its thread.
     messages = [item for item in items if item.get("type", "message") != "reasoning"]
-    prompt = read_prompt(messages, wanted.instructions or "")
-    schema = schema_of((wanted.text or {}).get("format"))
-    thread = await _thread(wanted)
-    run = await start_prompt(agent, thread, prompt, schema)
-    reply = _Reply(
-        run, agent, str(request.base_url), time.time(), wanted.previous_response_id,
-        wanted.metadata or {}, wanted.background,
-    )  # fmt: skip
-    await remember(_RESPONSES, reply.id, reply.record())
-    await remember(_NEWEST, thread, {"response": reply.id})
+    prompt = openai_chat.read_prompt(messages, wanted.instructions or "")
+    schema = openai_chat.schema_of((wanted.text or {}).get("format"))
+    thread = await _thread(wanted, request)
+    run = await runs.start_prompt(wanted.model, thread, prompt, str(request.base_url), schema)
+    previous, metadata = wanted.previous_response_id, wanted.metadata or {}
+    reply = _Reply(run, wanted.model, time.time(), previous, metadata, wanted.background)
+    await openai_chat.remember(_RESPONSES, reply.id, asdict(reply))
+    await openai_chat.remember(_NEWEST, thread, {"response": reply.id})
     if wanted.stream:
-        return event_stream(_events(reply))
+        return store.event_stream(_events(reply))
     if wanted.background:
         return JSONResponse(reply.body())
-    await result_of(run, request)
+    await runs.result_of(run, request)
     return JSONResponse(await _body(reply))
 
 
 @router.get("/responses/{name}")
 async def show_response(name: str, request: Request) -> dict[str, Any]:
-    return await _body(await _find(name, str(request.base_url)))
+    return await _body(await _find(name, request))
 
 
 @router.post("/responses/{name}/cancel")
 async def cancel_response(name: str, request: Request) -> dict[str, Any]:
-    reply = await _find(name, str(request.base_url))
+    reply = await _find(name, request)
     if await _read_so_far(reply) is None:
-        await cancel_runs(reply.run.thread)
-        async with aclosing(follow(reply.run, cancel=False)) as parts:
+        await runs.cancel_runs(reply.run.thread)
+        async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
             async for _ in parts:  # to the end, which is written a moment later
                 pass
     return await show_response(name, request)
@@ -198,35 +166,30 @@ def thread_of(conversation: str) -> str:
         raise Refused(404, sentence, param="conversation") from error
 
 
-async def _thread(wanted: ResponseRequest) -> str:
+async def _thread(wanted: ResponseRequest, request: Request) -> str:
     if wanted.conversation is not None:
         if wanted.previous_response_id:
             raise Refused(400, "Give conversation or previous_response_id, not both.")
         named = wanted.conversation
         thread = thread_of(str(named.get("id", "")) if isinstance(named, dict) else named)
-        await require_thread(thread)
+        await store.require_thread(thread)
         return thread
     if wanted.previous_response_id is None:
-        return await new_thread()
-    previous = await _record(wanted.previous_response_id)
-    thread = str(previous["run"]["thread"])
-    newest = await recall(_NEWEST, thread) or {}
+        return await store.new_thread()
+    thread = (await _find(wanted.previous_response_id, request)).run.thread
+    newest = await openai_chat.recall(_NEWEST, thread) or {}
     if newest.get("response") != wanted.previous_response_id:
         sentence = f"The conversation continued after this: {newest.get('response')} is its newest."
         raise Refused(409, sentence, param="previous_response_id")
     return thread
 
 
-async def _record(name: str) -> dict[str, Any]:
-    found = await recall(_RESPONSES, name)
-    if found is None:
+async def _find(name: str, request: Request) -> _Reply:
+    record = await openai_chat.recall(_RESPONSES, name)
+    if record is None:
         raise Refused(404, f"There is no response {name!r}.", param="response_id")
-    return dict(found)
-
-
-async def _find(name: str, base_url: str) -> _Reply:
-    record = await _record(name)
-    known: dict[str, Any] = {**record, "run": AgentRun(**record["run"]), "base_url": base_url}
+    run: dict[str, Any] = {**record["run"], "base_url": str(request.base_url)}
+    known: dict[str, Any] = {**record, "run": runs.AgentRun(**run)}
     return _Reply(**known)
 
 
@@ -239,13 +202,13 @@ async def _body(reply: _Reply) -> dict[str, Any]:
 
 async def _read_so_far(reply: _Reply) -> Final | None:
     """Add a run's progress to a response, and return how it ended; None if it is running."""
-    async with aclosing(follow(reply.run, cancel=False)) as parts:
+    async with aclosing(runs.follow(reply.run, cancel=False)) as parts:
         async for part in parts:
-            if not isinstance(part, Progress):
+            if not isinstance(part, str):
                 return part
-            if not part.text:
+            if not part:
                 break
-            reply.add_progress(part.text)
+            reply.add_progress(part)
     return None
 
 
@@ -260,16 +223,16 @@ async def _events(reply: _Reply) -> AsyncGenerator[str]:
     yield send("response.created", response=reply.body())
     yield send("response.in_progress", response=reply.body())
     try:
-        async with aclosing(follow(reply.run, cancel=not reply.background)) as parts:
+        async with aclosing(runs.follow(reply.run, cancel=not reply.background)) as parts:
             async for part in parts:
-                if not isinstance(part, Progress):
+                if not isinstance(part, str):
                     for kind, fields in _answer_events(reply, part):
                         yield send(kind, **fields)
-                elif part.text:
-                    for kind, fields in _progress_events(reply, part.text):
+                elif part:
+                    for kind, fields in _progress_events(reply, part):
                         yield send(kind, **fields)
                 else:
-                    yield PING
+                    yield runs.PING
     except Refused as error:
         yield send("error", code=error.code, message=str(error), param=error.param)
 

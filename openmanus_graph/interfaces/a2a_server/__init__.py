@@ -1,1 +1,0 @@
-"""Serves one of our agents to other agents by the A2A protocol."""

@@ -1,1 +1,0 @@
-"""Serves one of our agents to editors by the Agent Client Protocol, over stdin and stdout."""
