@@ -6,8 +6,8 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
-from openmanus_graph.backends.sandbox.libraries import install_in_shell, refuse_install
+from openmanus_graph.backends.sandbox.choose import install_in_shell
+from openmanus_graph.backends.sandbox.confinement import refuse_install, sandbox_of, warn_of_sandbox
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.sandbox import bwrap, confinement
+from openmanus_graph.backends.sandbox import confinement, local
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
-from openmanus_graph.backends.sandbox.confinement import sandbox_of
-from openmanus_graph.backends.sandbox.read_only import run_read_only
+from openmanus_graph.backends.sandbox.confinement import run_read_only, sandbox_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SandboxMode
@@ -162,7 +161,7 @@ def test_an_ordinary_user_reaches_no_key_either(tmp_path: Path, keys: str) -> No
         layout = Layout(Workspace(root, base / "private"), scratch, Path(system_python))
         layout.workspace.prepare()
         layout.workspace.python.mkdir()
-        inside = [*bwrap.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
+        inside = [*local.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
         spec = json.dumps({"no_keys": True})
         launch = [system_python, "-I", "-S", str(base / "launch.py"), spec, *inside]
         plant = f"""

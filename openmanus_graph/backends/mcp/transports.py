@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from openmanus_graph.backends.mcp.oauth import LoginStore, StoredLogin, problem_of
-from openmanus_graph.backends.sandbox.environment import network_settings
+from openmanus_graph.backends.sandbox.scratch import network_settings
 from openmanus_graph.state.mcp_server import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024

@@ -1,77 +1,33 @@
-"""Chooses the sandbox backend of a thread."""
+"""Chooses the sandbox backend of a thread, and knows the libraries of its Python."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import ast
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib.machinery import PathFinder
+from pathlib import PurePosixPath
 
-from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh
-from openmanus_graph.backends.sandbox.backend import (
-    BackendFactory,
-    Launch,
-    Layout,
-    OnThisMachine,
-    Probe,
-)
+from openmanus_graph.backends.sandbox.backend import Backend, Probe
+from openmanus_graph.backends.sandbox.local import Bwrap, Docker, Nono, Unconfined
+from openmanus_graph.backends.sandbox.scratch import package_folders
+from openmanus_graph.backends.sandbox.ssh import Ssh
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import SandboxSettings
 
-WARNING = (
-    "No sandbox: Python and shell commands can read and change every file of this account and "
-    "reach the network. `openmanus doctor --fix` installs one."
-)
-
-
-class Unconfined(OnThisMachine):
-    """Runs programs as the user who started us, without confinement."""
-
-    name = "none"
-    holds_processes = False
-
-    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        super().__init__(layout, settings)
-        self.path = [os.environ["PATH"]] if "PATH" in os.environ else []
-
-    def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
-    ) -> Launch:
-        """Return the command. It ends when we end, if the system supports that."""
-        return Launch(tuple(program), {"die_with": os.getpid()})
-
-
-@dataclass(frozen=True)
-class SandboxChoice:
-    """A sandbox backend that works here, with its warnings."""
-
-    name: str
-    make: BackendFactory
-    warning: str = ""
-    elsewhere: bool = False
-    """Whether programs run on another machine, which gets nothing of this one's environment."""
-
-
-def reaches_network(name: str, settings: SandboxSettings) -> bool:
-    """Return True if programs of that backend reach the network, allowed or not."""
-    return settings.network or name == "none"
-
-
-_BACKENDS: dict[str, BackendFactory] = {
-    "bwrap": bwrap.Bwrap,
-    "nono": nono.Nono,
-    "docker": docker.Docker,
-    "ssh": ssh.Ssh,
-    "none": Unconfined,
+_BACKENDS: dict[str, type[Backend]] = {
+    kind.name: kind for kind in (Bwrap, Nono, Docker, Ssh, Unconfined)
 }
 
 
 def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
     """Return the probes of all backends, best first. Each takes some tens of milliseconds."""
-    return {
-        "bwrap": bwrap.probe,
-        "nono": nono.probe,
-        "docker": lambda: docker.probe(settings),
-        "ssh": lambda: ssh.probe(settings),
-        "none": lambda: Probe("none", True, "always works, and hides nothing"),
-    }
+    return {name: partial(kind.probe, settings) for name, kind in _BACKENDS.items()}
+
+
+def reaches_network(name: str, settings: SandboxSettings) -> bool:
+    """Return True if programs of that backend reach the network, allowed or not."""
+    return settings.network or name == "none"
 
 
 def backend_name(settings: SandboxSettings) -> str:
@@ -96,14 +52,93 @@ def require_sandbox(settings: SandboxSettings) -> None:
         )
 
 
-def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
+def choose_sandbox(settings: SandboxSettings) -> type[Backend]:
     """Choose the mode that is set, or the best that works. Raises ConfigError. Blocks."""
     require_sandbox(settings)
-    name = backend_name(settings)
-    warnings = {"none": WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
-    return SandboxChoice(name, _BACKENDS[name], warnings.get(name, ""), elsewhere=name == "ssh")
+    return _BACKENDS[backend_name(settings)]
 
 
-def warning_of(choice: SandboxChoice, layout: Layout) -> str:
-    """Return the warning for users before programs run; often empty."""
-    return nono.warning(layout) if choice.name == "nono" else choice.warning
+_USUAL = (
+    "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
+    "openpyxl", "docx", "pptx", "pypdf", "reportlab", "PIL", "bs4",
+    "requests",
+)  # fmt: skip
+"""Names of modules: tables, charts, documents, pictures, web."""
+
+
+def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:
+    """Return the usual modules that can be imported; none if the Python is not ours. Blocks.
+
+    Packages that a thread has installed are left out.
+    """
+    return () if settings.mode in ("docker", "ssh") else _installed()
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Look for the modules' files, without importing any."""
+    folders = [str(folder) for folder in package_folders()]
+    return tuple(name for name in _USUAL if PathFinder.find_spec(name, folders) is not None)
+
+
+_PIP = re.compile(r"pip[\d.]*")
+_PYTHON = re.compile(r"python[\d.]*")
+_NEEDS_NO_NETWORK = frozenset({"--no-index", "--help", "-h"})
+_LOCAL = re.compile(r"(?!.*://)(?:[.~/].*|.*/.*|.*\.(?:whl|zip|tar\.gz))")
+"""A package that is a path."""
+_TAKES_VALUE = frozenset({
+    "-c", "--constraint", "-t", "--target", "--prefix", "--root", "--python", "-p",
+    "--cache-dir", "-f", "--find-links", "--timeout", "--retries", "--progress-bar", "--proxy",
+})  # fmt: skip
+_MAGIC = re.compile(r"^[ \t]*(?:%(?=pip\b|uv\b)|!!?)[ \t]*(\S.*)$", re.MULTILINE)
+"""A line of a notebook's cell that is a command."""
+
+
+def install_in_shell(text: str) -> str:
+    """Return the first command of a shell text that needs the network to install; else nothing."""
+    if "pip" not in text:
+        return ""
+    found = read_shell_text(text).found
+    return next((one for one in found if _needs_network(_pip_arguments(one.split()))), "")
+
+
+def install_in_cell(code: str) -> str:
+    """Do the same for a notebook's cell: its lines that begin with `%` or `!`."""
+    lines: list[str] = _MAGIC.findall(code)
+    found = next((one for line in lines if (one := install_in_shell(line))), "")
+    return "" if not found or _is_plain_python(code) else found
+
+
+def _is_plain_python(code: str) -> bool:
+    """Return True if such lines are only text in a string: as commands they are not Python."""
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _pip_arguments(words: Sequence[str]) -> Sequence[str]:
+    """Return what pip is called with; nothing if the command is not pip."""
+    name = PurePosixPath(words[0]).name if words else ""
+    if _PIP.fullmatch(name):
+        return words[1:]
+    if name == "uv" and words[1:2] == ["pip"]:
+        return words[2:]
+    if _PYTHON.fullmatch(name) and "-m" in words[:-1]:
+        at = words.index("-m") + 1
+        return words[at + 1 :] if words[at] == "pip" else ()
+    return ()
+
+
+def _needs_network(arguments: Sequence[str]) -> bool:
+    """Return True if a call of pip installs something that is not a path."""
+    if "install" not in arguments or not _NEEDS_NO_NETWORK.isdisjoint(arguments):
+        return False
+    after = arguments[arguments.index("install") + 1 :]
+    packages = [
+        word
+        for before, word in zip(("", *after), after, strict=False)
+        if not word.startswith("-") and before not in _TAKES_VALUE
+    ]
+    return not all(map(_LOCAL.fullmatch, packages)) or "-r" in after

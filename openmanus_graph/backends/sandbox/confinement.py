@@ -1,40 +1,56 @@
-"""One thread's sandbox: its folders, its limits, and the programs it runs."""
+"""One thread's sandbox: its folders, its limits, and the programs it runs.
+
+`run_read_only` runs a single command that can read the workspace but cannot change it.
+"""
 
 import contextlib
 import itertools
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openmanus_graph.backends.sandbox import environment
+from openmanus_graph.backends.sandbox import scratch
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
-from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network, warning_of
+from openmanus_graph.backends.sandbox.choose import (
+    choose_sandbox,
+    reaches_network,
+    usual_libraries,
+)
 from openmanus_graph.backends.sandbox.forked_python import (
     ForkServer,
     can_fork,
     leave_fork_server,
     use_fork_server,
 )
-from openmanus_graph.backends.sandbox.limits import make_group, rlimits
-from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree
-from openmanus_graph.backends.sandbox.remote_program import MARKER
-from openmanus_graph.backends.sandbox.scratch import (
-    fill_scratch,
-    make_python,
-    make_scratch,
-    python_prefixes,
-    remove_folder,
+from openmanus_graph.backends.sandbox.process_tree import (
+    LimitMonitor,
+    Tree,
+    make_group,
+    rlimits,
 )
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.backends.sandbox.remote_program import MARKER
+from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.output import shorten_file
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.shutdown import signals_held
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.tree_copy import copy_entry
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
 
+MOST_COPIED_BYTES = 500 << 20
+"""Of a workspace that is copied, where there is no sandbox that keeps it as it is."""
+_POLL_S = 0.1
+_PROGRAM = ("bash", "--noprofile", "--norc", "-c", 'cd -- "$1" && eval "$2"', "bash")
 _serial = itertools.count(1)
 
 
@@ -52,33 +68,32 @@ class Sandbox:
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
-        choice = choose_sandbox(settings)
+        kind = choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
         self.trees: list[Tree] = []
         self._fork_server: ForkServer | None = None
-        self._lock = make_scratch()
-        scratch = Path(self._lock.name).parent
-        self._host: Mapping[str, str] = {} if choice.elsewhere else os.environ
-        network, host = settings.network and not choice.elsewhere, self._host
-        pip = fill_scratch(scratch, network=network, host=host, prefix=Path(sys.prefix))
-        values = map(environment.without_credentials, environment.network_settings(host).values())
+        self._lock = scratch.make_scratch()
+        folder = Path(self._lock.name).parent
+        host = self._host = {} if kind.elsewhere else os.environ
+        network = settings.network and not kind.elsewhere
+        pip = scratch.fill_scratch(folder, network=network, host=host, prefix=Path(sys.prefix))
+        values = map(scratch.without_credentials, scratch.network_settings(host).values())
         texts = (pip, *values) if network else ()
         self.layout = Layout(
             workspace=workspace,
-            scratch=scratch,
-            python=make_python(workspace.python),
-            prefixes=python_prefixes(),
-            readable=tuple(environment.local_files(texts, Path.home())),
+            scratch=folder,
+            python=scratch.make_python(workspace.python),
+            prefixes=scratch.python_prefixes(),
+            readable=tuple(scratch.local_files(texts, Path.home())),
             read_only=read_only,
         )
         try:
-            self.backend = choice.make(self.layout, settings)
+            self.backend = kind(self.layout, settings)
         except ToolError:  # `close` will not be called
             self._remove_scratch()
             raise
-        self.warning = warning_of(choice, self.layout)
-        folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
+        folders = (folder,) if read_only else (workspace.root, workspace.python, folder)
         self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
 
     @property
@@ -89,8 +104,8 @@ class Sandbox:
     def environment(self) -> dict[str, str]:
         """Return the environment of a program."""
         inside = self.backend.inside
-        fixed = {} if self.reaches_network else environment.NO_RETRIES
-        return fixed | environment.sandbox_environment(
+        fixed = {} if self.reaches_network else scratch.NO_RETRIES
+        return fixed | scratch.sandbox_environment(
             home=inside(self.layout.home),
             tmp=inside(self.layout.tmp),
             path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),
@@ -117,15 +132,13 @@ class Sandbox:
             more: Further environment variables.
         """
         # Again, because programs may have removed it.
-        make_python(self.workspace.python)
+        scratch.make_python(self.workspace.python)
         marker = f"{os.getpid()}-{next(_serial)}"
         variables = self.environment() | dict(more or {})
         if not self.backend.holds_processes:
             variables[MARKER] = marker
         self.backend.send()
-        launch = self.backend.launch(
-            program, variables, terminal=terminal is not None, output=output
-        )
+        launch = self.backend.launch(program, variables, output if terminal is None else None)
         group = make_group(self.settings)
         limits = rlimits(self.settings, group)
         entries = group.entries if group else []
@@ -199,13 +212,13 @@ class Sandbox:
         self._remove_scratch()
 
     def _remove_scratch(self) -> None:
-        remove_folder(self.layout.scratch)
+        scratch.remove_folder(self.layout.scratch)
         self._lock.close()
 
 
 def warn_of_sandbox(session: Session, emit: Emit) -> None:
     """Notify the user, once per run, of what the session's sandbox does not prevent."""
-    warning = sandbox_of(session).warning
+    warning = sandbox_of(session).backend.warning
     if warning:
         session.cached("sandbox warning", lambda: notice(emit, warning))
 
@@ -213,3 +226,133 @@ def warn_of_sandbox(session: Session, emit: Emit) -> None:
 def sandbox_of(session: Session) -> Sandbox:
     """Return the session's sandbox. Blocks."""
     return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
+
+
+def refuse_install(session: Session, find: Callable[[str], str], text: str) -> None:
+    """Raise TrustedToolError if `text` installs packages but the sandbox has no network. Blocks.
+
+    `find` returns the command of a text that installs from the network, or an empty text.
+    """
+    settings = session.settings.sandbox
+    command = "" if settings.network else find(text)
+    if not command or sandbox_of(session).reaches_network:
+        return
+    there = ", ".join(usual_libraries(settings))
+    raise TrustedToolError(
+        f"Nothing was run: `{command}` needs the network, which is off for Python and the shell. "
+        + (f"Use what is there, such as {there}" if there else "Use what is there")
+        + ", or install from files with --no-index. Only the person can switch it on: --network, "
+        "or network = true under [sandbox]."
+    )
+
+
+@dataclass(frozen=True)
+class ReadOnlyResult:
+    """A command's output and its exit status."""
+
+    text: str
+    code: int
+    reason: str
+    """Why we ended it, as a sentence; empty if it ended by itself."""
+
+
+def run_read_only(
+    command: str,
+    workspace: Workspace,
+    settings: SandboxSettings,
+    *,
+    limit_s: float,
+    stop: threading.Event,
+    max_chars: int,
+    in_empty_folder: bool = False,
+    brought: Mapping[str, Path | bytes] | None = None,
+) -> ReadOnlyResult:
+    """Run a bash command in a separate sandbox, with a scratch `/tmp`, without network. Blocks.
+
+    Without a sandbox (mode `none`) it runs in a temporary copy of the workspace: files that it
+    names by an absolute path are not protected. On another machine (mode `ssh`) it also runs in a
+    copy, and reaches that machine's network.
+
+    Args:
+        command: For bash.
+        workspace: Where it runs, unless `in_empty_folder`.
+        settings: How programs are confined.
+        limit_s: Seconds after which it is ended, with all that it has started.
+        stop: Ends it when it is set.
+        max_chars: Of its output; more is shortened.
+        in_empty_folder: Whether it runs in an empty folder instead.
+        brought: Content of its `$TMPDIR` by name: a file or folder to copy, or bytes.
+
+    Raises:
+        ToolError: There is no sandbox, and the workspace cannot be copied.
+        ConfigError: The sandbox does not work here.
+    """
+    network = settings.mode == "ssh"  # another machine's cannot be switched off
+    sandbox = Sandbox(workspace, replace(settings, network=network), read_only=True)
+    with contextlib.closing(sandbox), tempfile.TemporaryFile() as output:
+        folder = workspace.root
+        if in_empty_folder:
+            folder = sandbox.layout.tmp / "empty"
+            folder.mkdir()
+        elif sandbox.backend.name == "none":
+            folder = sandbox.layout.scratch / "copy"
+            _copy(workspace, folder)
+        _bring(brought or {}, sandbox.layout.tmp)
+        program = (*_PROGRAM, sandbox.backend.inside(folder), command)
+        tree = sandbox.start(program, output=output.fileno())
+        with sandbox.call(tree):
+            if not _ended(tree, limit_s, stop):
+                tree.kill(f"It did not end within {round(limit_s, 2):g} s and was ended.")
+        reason = tree.reason
+        if not reason and tree.out_of_memory():
+            reason = f"It used more than {settings.memory_mb} MB of memory and was ended."
+        sandbox.end(tree)
+        text = shorten_file(output, workspace, max_chars=max_chars)
+        return ReadOnlyResult(text, tree.process.wait(), reason)
+
+
+def _ended(tree: Tree, limit_s: float, stop: threading.Event) -> bool:
+    """Wait for a program's end; return True if it ended in time."""
+    ends = time.monotonic() + limit_s
+    while not stop.is_set() and (left_s := ends - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tree.process.wait(min(left_s, _POLL_S))
+            return True
+    return False
+
+
+def _bring(given: Mapping[str, Path | bytes], folder: Path) -> None:
+    for name, content in given.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        elif content.is_dir():
+            shutil.copytree(content, folder / name)
+        else:
+            shutil.copyfile(content, folder / name)
+
+
+def _copy(workspace: Workspace, target: Path) -> None:
+    """Copy all but protected and special files. ToolError if that is too much, or fails."""
+    left = MOST_COPIED_BYTES
+
+    def left_out(path: str, found: os.stat_result) -> bool:
+        nonlocal left
+        if workspace.hides(workspace.root / path):
+            return True
+        left -= found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if left < 0:
+            raise ToolError(
+                f"It was not run: there is no sandbox, and the workspace has more than "
+                f"{MOST_COPIED_BYTES >> 20} MB, too much for the copy that it would run on. "
+                "`file: NAME` or a question can be checked instead."
+            )
+        return False
+
+    try:
+        with opened_folder(workspace, workspace.root) as folder:
+            copy_entry(folder, ".", target, left_out)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)[:300]
+        raise ToolError(
+            f"It was not run: there is no sandbox, and the workspace could not be copied ({why})."
+        ) from error

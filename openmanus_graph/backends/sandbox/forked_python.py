@@ -20,12 +20,9 @@ from typing import Any, BinaryIO, Protocol
 
 import psutil
 
-from openmanus_graph.backends.sandbox import bwrap
+from openmanus_graph.backends.sandbox import local, scratch
 from openmanus_graph.backends.sandbox.backend import Backend
-from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_environment
-from openmanus_graph.backends.sandbox.limits import rlimits
-from openmanus_graph.backends.sandbox.process_tree import Tree
-from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
+from openmanus_graph.backends.sandbox.process_tree import Tree, rlimits
 from openmanus_graph.runtime.shutdown import signals_held
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
@@ -58,8 +55,8 @@ class ForkServer:
         """Start it. Raises OSError if that is impossible."""
         self._refused = False
         """Whether a start has failed: the next ones would fail too."""
-        variables = sandbox_environment(
-            home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
+        variables = scratch.sandbox_environment(
+            home=local.HOME, tmp="/tmp", path=scratch.SYSTEM_PATH, network=False, host=os.environ
         )
         with _sealed_copy(os.path.realpath(sys.executable)) as program:
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,15 +120,15 @@ def can_fork(sandbox: ProgramStarter) -> bool:
 
     False if the thread has installed packages: they could be other versions of the loaded ones.
     """
-    if sandbox.backend.name != bwrap.Bwrap.name:
+    if sandbox.backend.name != local.Bwrap.name:
         return False
     try:
         workspace = sandbox.workspace
-        with opened_folder(workspace, site_packages(workspace.python)) as folder:
+        with opened_folder(workspace, scratch.site_packages(workspace.python)) as folder:
             installed = names_in(folder)
     except OSError:  # programs may have removed it
         return False
-    return installed == [PARENT_PACKAGES]
+    return installed == [scratch.PARENT_PACKAGES]
 
 
 @contextlib.contextmanager
@@ -190,7 +187,7 @@ def _request(sandbox: ProgramStarter, tree: Tree, arguments: Sequence[str]) -> d
         "environment": sandbox.environment(),
         "folder": str(sandbox.workspace.root),
         "python": sandbox.backend.python,
-        "packages": str(site_packages(sandbox.workspace.python)),
+        "packages": str(scratch.site_packages(sandbox.workspace.python)),
         "argv": list(arguments),
     }
 

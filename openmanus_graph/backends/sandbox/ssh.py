@@ -6,13 +6,13 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, Probe
-from openmanus_graph.backends.sandbox.limits import process_rlimits
+from openmanus_graph.backends.sandbox.backend import Backend, Launch, Layout, Measured, Probe
+from openmanus_graph.backends.sandbox.process_tree import process_rlimits
 from openmanus_graph.backends.sandbox.remote_program import (
     LAUNCHER,
     MARKER,
@@ -29,20 +29,6 @@ from openmanus_graph.state.settings import SandboxSettings
 
 Signature = list[Any]
 """As `remote_program.signature` gives it."""
-
-
-class OtherSide(Protocol):
-    """The other machine's program, as far as it is needed here."""
-
-    def ask(
-        self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
-    ) -> dict[str, Any]:
-        """Send a request and return the answer. Raises ToolError."""
-        ...
-
-    def read(self, size: int) -> Iterator[bytes]:
-        """Yield the next bytes of the last answer's body. Raises ToolError."""
-        ...
 
 
 @dataclass
@@ -64,7 +50,7 @@ class Mirror:
     )
     """By name, the signatures here and there when both sides were last the same."""
 
-    def send(self, other: OtherSide) -> None:
+    def send(self, other: SshLink) -> None:
         """Send local changes to the other side."""
         now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
@@ -92,7 +78,7 @@ class Mirror:
         for name in changed:
             self._same[name] = (now[name], answer["now"][name])
 
-    def fetch(self, other: OtherSide) -> None:
+    def fetch(self, other: SshLink) -> None:
         """Fetch the other side's changes."""
         if not self.fetched:
             return
@@ -144,7 +130,7 @@ class Mirror:
         ):
             yield file
 
-    def _take(self, other: OtherSide, names: list[str]) -> None:
+    def _take(self, other: SshLink, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})
         asked = set(names)
         for name, mark in answer["entries"]:
@@ -179,10 +165,6 @@ class Mirror:
         )
 
 
-WARNING = (
-    "Python and shell commands run on {host}: they can read and change every file of that account "
-    "and reach that machine's network. A copy of the workspace is sent there."
-)
 _OLDEST_PYTHON = (3, 9)
 _LOG = ".log"
 """Files in the run folder that programs append to: only their new part is fetched."""
@@ -196,14 +178,16 @@ class _Printed:
     read: int = 0
 
 
-class Ssh:
+class Ssh(Backend):
     """Runs programs with the account of the login on the other machine."""
 
     name = "ssh"
     holds_processes = True
+    elsewhere = True
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout, self._settings = layout, settings
+        """Connect. Raises ToolError: the machine cannot be reached."""
+        super().__init__(layout, settings)
         self._name = secrets.token_hex(6)
         self._link = SshLink(settings, layout.scratch / "ssh", self._name)
         most_bytes = settings.disk_mb << 20
@@ -218,6 +202,30 @@ class Ssh:
         )
         self._printed: dict[str, _Printed] = {}
         self._launched = 0
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Look for the program `ssh` and the address of a machine, without connecting."""
+        if shutil.which("ssh") is None:
+            return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
+        if not settings.ssh_host:
+            return Probe("ssh", False, "no ssh_host is set under [sandbox]")
+        if not settings.network:
+            return Probe(
+                "ssh",
+                False,
+                "programs there reach that machine's network, so it takes network = true "
+                "(--network)",
+            )
+        return Probe("ssh", True, f"set up for {settings.ssh_host}")
+
+    @property
+    def warning(self) -> str:
+        return (
+            f"Python and shell commands run on {self._settings.ssh_host}: they can read and change "
+            "every file of that account and reach that machine's network. A copy of the workspace "
+            "is sent there."
+        )
 
     @property
     def python(self) -> str:
@@ -241,9 +249,7 @@ class Ssh:
                 return str(there / path.relative_to(here))
         return str(path)
 
-    def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
-    ) -> Launch:
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. Without a terminal, the output goes to a file there."""
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
@@ -251,17 +257,17 @@ class Ssh:
         added = {MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
         spec = json.dumps({"limits": process_rlimits(self._settings)})
         launcher = [self.python, "-I", "-S", str(root / LAUNCHER), spec]
-        settings = [f"{name}={value}" for name, value in {**environment, **added}.items()]
-        line = shlex.join(["env", "-i", *settings, *launcher, *program])
-        if not terminal:
+        settings = [f"{name}={value}" for name, value in {**env, **added}.items()]
+        line = shlex.join(["env", "-i", *settings, *launcher, *argv])
+        if output is not None:
             log = f"run/{marker}log"
             self._printed[log] = _Printed(os.dup(output))
             line += f" >>{shlex.quote(str(root / log))} 2>&1"
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
-        argv = self._link.shared(*(["-tt"] if terminal else []), program=run)
-        return Launch(tuple(argv), kill=lambda: self._end(marker))
+        command = self._link.shared(*(["-tt"] if output is None else []), program=run)
+        return Launch(tuple(command), kill=lambda: self._end(marker))
 
     def reach(self, socket: Path) -> Path:
         """Forward a socket."""
@@ -344,21 +350,9 @@ def _size(log: Path) -> int:
         return 0
 
 
-def probe(settings: SandboxSettings) -> Probe:
-    """Look for the program `ssh` and the address of a machine, without connecting."""
-    if shutil.which("ssh") is None:
-        return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
-    if not settings.ssh_host:
-        return Probe("ssh", False, "no ssh_host is set under [sandbox]")
-    if not settings.network:
-        why = "programs there reach that machine's network, so it takes network = true (--network)"
-        return Probe("ssh", False, why)
-    return Probe("ssh", True, f"set up for {settings.ssh_host}")
-
-
 def examine(settings: SandboxSettings) -> Probe:
     """Connect, and check if the machine meets a sandbox's requirements. Blocks for seconds."""
-    host, python, found = settings.ssh_host, settings.ssh_python, probe(settings)
+    host, python, found = settings.ssh_host, settings.ssh_python, Ssh.probe(settings)
     if not found.works:
         return found
     try:
