@@ -29,8 +29,14 @@ from openmanus_graph.backends.mcp.failures import (
     ServerError,
     is_loss,
 )
-from openmanus_graph.backends.mcp.listed_tools import TASK_KEY, pages, repair_message
-from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
+from openmanus_graph.backends.mcp.listed_tools import TASK_KEY
+from openmanus_graph.backends.mcp.results import (
+    READ_RESOURCE,
+    pages,
+    read_or_list,
+    repair_message,
+    resource_tools,
+)
 from openmanus_graph.backends.mcp.transports import (
     Client,
     http_streams,

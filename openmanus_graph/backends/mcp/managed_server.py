@@ -11,16 +11,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import mcp_types as types
+from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
-from openmanus_graph.backends.mcp.calls import Calls, Event, OpenCall
+from openmanus_graph.backends.mcp.calls import Event, OpenCall
 from openmanus_graph.backends.mcp.connection import (
     Callbacks,
     Connection,
     open_connection,
     transports,
 )
-from openmanus_graph.backends.mcp.failures import ENDED, UNSURE, Diagnostics, ServerError
+from openmanus_graph.backends.mcp.failures import (
+    ENDED,
+    PROBLEMS,
+    UNSURE,
+    Diagnostics,
+    ServerError,
+    is_loss,
+)
 from openmanus_graph.backends.mcp.listed_tools import (
     ListedTool,
     accept_tool,
@@ -29,15 +39,21 @@ from openmanus_graph.backends.mcp.listed_tools import (
     in_previous_order,
     offered_tools,
 )
+from openmanus_graph.backends.mcp.results import linked_contents
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.event_loop_thread import EventLoopThread
 from openmanus_graph.state.mcp_server import MCPServer
+from openmanus_graph.state.validation import validation_problems
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before each restart of a server that exited; after the last one it is given up."""
 STABLE_S = 30.0
 """Uptime after which the backoff returns to the first pause."""
 LIST_S, CLOSE_S = 10.0, 10.0
+FINAL_RESPONSE_S = 0.2
+"""How long to wait for results that a server wrote just before its connection ended."""
+
+
 log = logging.getLogger(__name__)
 
 server_loop = EventLoopThread("openmanus-mcp")
@@ -74,13 +90,8 @@ class ManagedServer:
         """The run that started the server."""
         self._siblings = siblings
         self._connection: Connection | None = None
-        self._calls = Calls(
-            self._name,
-            self._refresh_tools,
-            self._wait_for_tools,
-            self.report_exit,
-            self._start_call,
-        )
+        self._calls: dict[OpenCall, asyncio.Task[Any]] = {}
+        """The newest last."""
         self._first_attempt_done, self._tools_changed, self._tools_current, self._state_event = (
             asyncio.Event() for _ in range(4)
         )
@@ -192,7 +203,7 @@ class ManagedServer:
 
     async def _run_once(self) -> None:
         """Connect to the server until the connection ends. ServerError: it did not start."""
-        callbacks = Callbacks(self._calls.elicit, self._calls.sample, self._refresh_tools)
+        callbacks = Callbacks(self._elicit, self._sample, self._refresh_tools)
         diagnostics = Diagnostics(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:
@@ -243,7 +254,7 @@ class ManagedServer:
             watching.cancel()
             ended.cancel()
             self._tools_current.set()
-            await self._calls.cancel_all()
+            await self._cancel_calls()
 
     async def _list_tools(self, connection: Connection) -> None:
         listed = await connection.tools()
@@ -279,6 +290,10 @@ class ManagedServer:
         return False
 
     async def _call(self, call: OpenCall) -> None:
+        """Call a tool and put its result or error as a `done` event.
+
+        A call that is a task is resumed after a lost connection, without such an event.
+        """
         try:
             connection = await self._wait_for_connection()
         except ToolError as error:
@@ -286,7 +301,109 @@ class ManagedServer:
             call.put(Event("done", error=ToolError(f"{error}{unsure}")))
             return
         self._has_session_state = self._called = True
-        await self._calls.run(call, connection)
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[call] = task
+        try:
+            call.put(Event("done", await self._perform(connection, call)))
+        except asyncio.CancelledError:
+            if call.abandoned and call.task_id:
+                await connection.cancel_task(call.task_id)
+            cancelled = ToolError(f"The call of {call.tool} was cancelled.")
+            lost = connection.ended.is_set()
+            self._end_call(call, connection, self._connection_lost() if lost else cancelled)
+            raise
+        except Exception as error:  # noqa: BLE001  # raised again where the events are read
+            self._end_call(call, connection, error)
+        finally:
+            del self._calls[call]
+
+    def _end_call(self, call: OpenCall, connection: Connection, error: Exception) -> None:
+        if call.task_id and connection.ended.is_set() and not call.abandoned:
+            self._start_call(call)
+        else:
+            call.put(Event("done", error=error))
+
+    async def _cancel_calls(self) -> None:
+        """Cancel the calls that get no result because the connection is lost."""
+        if self._calls:
+            await asyncio.sleep(FINAL_RESPONSE_S)
+        for task in self._calls.values():
+            task.cancel()
+
+    async def _elicit(self, context: ClientRequestContext, params: Any) -> types.ElicitResult:
+        """Forward an elicitation to the newest call, which asks the user."""
+        answer = await self._forward("ask", params)
+        return answer or types.ElicitResult(action="cancel")
+
+    async def _sample(
+        self, context: ClientRequestContext, params: Any
+    ) -> types.CreateMessageResult | types.ErrorData:
+        """Forward a sampling request to the newest call, which asks the model."""
+        answer: types.CreateMessageResult | None = await self._forward("sample", params)
+        if answer:
+            return answer
+        return types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
+
+    async def _forward(self, kind: Literal["ask", "sample"], params: Any) -> Any:
+        if not self._calls:
+            return None
+        event = Event(kind, params)
+        list(self._calls)[-1].put(event)
+        return await asyncio.wrap_future(event.answer)
+
+    async def _perform(self, connection: Connection, call: OpenCall) -> Any:
+        tool = call.tool
+
+        async def on_task(task_id: str) -> None:
+            call.task_id = task_id
+            begun = Event("task", task_id)
+            call.put(begun)
+            await asyncio.wrap_future(begun.answer)
+
+        def report(text: str) -> None:
+            call.put(Event("progress", text))
+
+        if connection.diagnostics.client is not None:
+            connection.diagnostics.client.last_failure = None
+        try:
+            if call.task_id:
+                result = await connection.finish_task(tool, call.task_id, report)
+            else:
+                result = await connection.call(tool, call.args, report, on_task)
+        except MCPError as error:
+            raise self._tool_error(tool, error, connection) from error
+        except ValidationError as error:
+            problems = "; ".join(validation_problems(error)[:PROBLEMS])
+            text = f"{tool}: {self._name} answered with an invalid result: {problems}."
+            raise ToolError(text) from error
+        await connection.process_notifications()  # those sent before the result
+        await self._wait_for_tools()
+        return result, await linked_contents(connection.session, result)
+
+    def _tool_error(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
+        diagnostics = connection.diagnostics
+        if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
+            self._refresh_tools()  # perhaps it has other tools now
+        elif refusal := diagnostics.refusal(error):
+            if refusal.over:
+                connection.ended.set()
+                self.report_exit(refusal.over)
+            return ToolError(f"{tool} failed: {self._name} {refusal.text}")
+        elif is_loss(error) or (
+            diagnostics.client is not None and diagnostics.client.last_failure is not None
+        ):
+            connection.ended.set()
+            return self._connection_lost()
+        return ToolError(
+            f"{tool} failed: {self._name} answered with an error: {str(error).rstrip('.')}."
+        )
+
+    def _connection_lost(self) -> ToolError:
+        self.report_exit(ENDED)
+        return ToolError(
+            f"{self._name} ended, or its connection was lost, while the call ran. {UNSURE}"
+        )
 
     async def _wait_for_tools(self) -> None:
         if self._tools_current.is_set():
