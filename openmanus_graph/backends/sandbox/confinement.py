@@ -10,7 +10,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -75,17 +74,15 @@ class Sandbox:
         self._fork_server: ForkServer | None = None
         self._lock = scratch.make_scratch()
         folder = Path(self._lock.name).parent
-        host = self._host = {} if kind.elsewhere else os.environ
+        self._host: Mapping[str, str] = {} if kind.elsewhere else os.environ
         network = settings.network and not kind.elsewhere
-        pip = scratch.fill_scratch(folder, network=network, host=host, prefix=Path(sys.prefix))
-        values = map(scratch.without_credentials, scratch.network_settings(host).values())
-        texts = (pip, *values) if network else ()
+        readable = scratch.fill_scratch(folder, self._host, network=network)
         self.layout = Layout(
             workspace=workspace,
             scratch=folder,
             python=scratch.make_python(workspace.python),
             prefixes=scratch.python_prefixes(),
-            readable=tuple(scratch.local_files(texts, Path.home())),
+            readable=tuple(readable),
             read_only=read_only,
         )
         try:
@@ -119,47 +116,39 @@ class Sandbox:
         *,
         output: int,
         given: int = subprocess.DEVNULL,
-        terminal: int | None = None,
-        more: Mapping[str, str] | None = None,
+        terminal: bool = False,
     ) -> Tree:
         """Start a program. It ends when the calling thread ends, so call this from a lasting one.
 
         Args:
             program: Command, with paths as seen inside.
             output: File descriptor of its standard output and error.
-            given: File descriptor of its standard input, unless it has a terminal.
-            terminal: File descriptor of a terminal that becomes its controlling one and its input.
-            more: Further environment variables.
+            given: File descriptor of its standard input.
+            terminal: Whether `output` is a terminal, which becomes its controlling one and its
+                input.
         """
         # Again, because programs may have removed it.
         scratch.make_python(self.workspace.python)
         marker = f"{os.getpid()}-{next(_serial)}"
-        variables = self.environment() | dict(more or {})
+        variables = self.environment()
         if not self.backend.holds_processes:
             variables[MARKER] = marker
         self.backend.send()
-        launch = self.backend.launch(program, variables, output if terminal is None else None)
+        launch = self.backend.launch(program, variables, None if terminal else output)
         group = make_group(self.settings)
         limits = rlimits(self.settings, group)
-        entries = group.entries if group else []
-        spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
+        spec = {"groups": group.entries if group else [], "limits": limits, "terminal": terminal}
         with signals_held():
             process = subprocess.Popen(
                 [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
-                stdin=given if terminal is None else terminal,
+                stdin=output if terminal else given,
                 stdout=output,
                 stderr=output,
                 env=variables,
                 cwd=self.workspace.root,
                 start_new_session=True,
             )
-        tree = Tree(
-            process,
-            group=group,
-            marker=marker,
-            holds_processes=self.backend.holds_processes,
-            kill=launch.kill,
-        )
+        tree = Tree(process, group, marker, self.backend.holds_processes, launch.kill)
         self.trees.append(tree)
         return tree
 
@@ -274,13 +263,10 @@ def run_read_only(
     copy, and reaches that machine's network.
 
     Args:
-        command: For bash.
-        workspace: Where it runs, unless `in_empty_folder`.
-        settings: How programs are confined.
         limit_s: Seconds after which it is ended, with all that it has started.
         stop: Ends it when it is set.
         max_chars: Of its output; more is shortened.
-        in_empty_folder: Whether it runs in an empty folder instead.
+        in_empty_folder: Whether it runs in an empty folder instead of the workspace.
         brought: Content of its `$TMPDIR` by name: a file or folder to copy, or bytes.
 
     Raises:

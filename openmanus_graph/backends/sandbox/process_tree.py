@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,7 +56,11 @@ class Group:
 
     def processes(self) -> int | None:
         """Count processes and threads; None where nothing counts them."""
-        return next(filter(None, (_number(f / "pids.current") for f in self.folders)), None)
+        for folder in self.folders:
+            with contextlib.suppress(OSError, ValueError):
+                if count := int((folder / "pids.current").read_text()):
+                    return count
+        return None
 
     def out_of_memory(self) -> bool:
         """Return True if the kernel has killed a member for its memory."""
@@ -118,27 +122,27 @@ def process_rlimits(settings: SandboxSettings) -> dict[str, int]:
 
 def rlimits(settings: SandboxSettings, group: Group | None) -> dict[str, int]:
     """Limits of single processes on this machine."""
-    limits = process_rlimits(settings)
-    if (group is None or group.processes() is None) and os.geteuid() != 0:
-        limits["RLIMIT_NPROC"] = _own_threads() + settings.processes
+    limits, user = process_rlimits(settings), os.geteuid()
+    if user and (group is None or group.processes() is None):
+        # This limit applies to the user, who runs other programs already.
+        threads = 0
+        for process in psutil.process_iter(["uids", "num_threads"]):
+            uids = process.info["uids"]
+            if uids is not None and uids.real == user:
+                threads += process.info["num_threads"] or 1
+        limits["RLIMIT_NPROC"] = threads + settings.processes
     return limits
-
-
-def _own_threads() -> int:
-    """Count the threads that this user runs already: the limit applies to the user."""
-    total, user = 0, os.geteuid()
-    for process in psutil.process_iter(["uids", "num_threads"]):
-        uids = process.info["uids"]
-        if uids is not None and uids.real == user:
-            total += process.info["num_threads"] or 1
-    return total
 
 
 def _parents() -> list[Path]:
     """Folders of control groups where ours might be created, best first."""
-    mounts = _mounts()
+    try:
+        mounts = _mounts(Path("/proc/self/mountinfo").read_text())
+        memberships = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
     parents: list[Path] = []
-    for line in _lines("/proc/self/cgroup"):
+    for line in memberships:
         _, controllers, place = line.split(":", 2)
         for controller in controllers.split(","):
             if controller in ("pids", "memory", "") and controller in mounts:
@@ -148,10 +152,10 @@ def _parents() -> list[Path]:
     return [parent for parent in parents if parent.is_dir()]
 
 
-def _mounts() -> dict[str, Path]:
+def _mounts(mountinfo: str) -> dict[str, Path]:
     """Return where each controller is mounted. The empty name is version 2."""
     mounts: dict[str, Path] = {}
-    for line in _lines("/proc/self/mountinfo"):
+    for line in mountinfo.splitlines():
         words, _, rest = line.partition(" - ")
         kind, _, options = rest.partition(" ")
         if kind == "cgroup2":
@@ -180,44 +184,23 @@ def _write(folder: Path, values: dict[str, str]) -> bool:
     return True
 
 
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_text().splitlines()
-    except OSError:
-        return []
-
-
+@dataclass(eq=False)
 class Tree:
     """A process tree, killed as a whole; created by `Sandbox.start`."""
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        *,
-        group: Group | None,
-        marker: str,
-        holds_processes: bool,
-        kill: Callable[[], object] | None = None,
-    ) -> None:
-        self.process = process
-        self.group = group
-        self.busy = False
-        """A call is running: limits are checked more often, and a full disk kills this tree."""
-        self.joined: int | None = None
-        """A process outside of the tree whose children have joined it; it ends with them."""
-        self.reason = ""
-        """Why we killed it, as a sentence for the model."""
-        self._marker = marker
-        self._holds_processes = holds_processes
-        self._kill = kill
-        self._lock = threading.Lock()
+    process: "subprocess.Popen[bytes]"
+    group: Group | None
+    marker: str
+    holds_processes: bool
+    kill_elsewhere: Callable[[], object] | None
+    """Kills what our process has started elsewhere; None if killing that process is enough."""
+    busy: bool = False
+    """A call is running: limits are checked more often, and a full disk kills this tree."""
+    joined: int | None = None
+    """A process outside of the tree whose children have joined it; it ends with them."""
+    reason: str = ""
+    """Why we killed it, as a sentence for the model."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def alive(self) -> bool:
         """Return True while the program itself runs."""
@@ -243,10 +226,10 @@ class Tree:
             with contextlib.suppress(psutil.Error):
                 children = psutil.Process(root).children(recursive=True)
                 found.update(child.pid for child in children)
-        if not self._holds_processes:
+        if not self.holds_processes:
             # A daemon is no longer a child, but keeps its environment.
             for process in psutil.process_iter(["environ"]):
-                if (process.info["environ"] or {}).get(MARKER) == self._marker:
+                if (process.info["environ"] or {}).get(MARKER) == self.marker:
                     found.add(process.pid)
         members: list[psutil.Process] = []
         for pid in found - {os.getpid()}:
@@ -258,9 +241,9 @@ class Tree:
         """Kill all processes at once. Blocks until they have ended."""
         with self._lock:
             self.reason = self.reason or reason
-            if self._kill is not None:
-                self._kill()
-            if self._holds_processes:
+            if self.kill_elsewhere is not None:
+                self.kill_elsewhere()
+            if self.holds_processes:
                 self.process.kill()
             else:
                 self._kill_members()
@@ -341,12 +324,12 @@ class LimitMonitor:
         self._thread.join()
 
     def _run(self) -> None:
-        self._measure()
+        self._measured = self._ask(self._backend.measure, self._measured)
         start = self._last_size = self._used_bytes()
         self._last_free = self._free_bytes()
         while not self._stopped.is_set():
             if self._trees():
-                self._measure()
+                self._measured = self._ask(self._backend.measure, self._measured)
             trees = [tree for tree in self._trees() if tree.alive()]
             self._checks_at_limit = {
                 tree: looks for tree, looks in self._checks_at_limit.items() if tree in trees
@@ -361,9 +344,6 @@ class LimitMonitor:
             often_s = _BUSY_S if self._measured is None else _BUSY_ELSEWHERE_S
             self._wake.wait(often_s if busy or self._checks_at_limit else _IDLE_S)
             self._wake.clear()
-
-    def _measure(self) -> None:
-        self._measured = self._ask(self._backend.measure, self._measured)
 
     def _used_bytes(self) -> int:
         if self._measured is None:

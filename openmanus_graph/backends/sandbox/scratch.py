@@ -59,7 +59,7 @@ def sandbox_environment(
 ) -> dict[str, str]:
     """Return the environment for these paths inside. `path` comes first in PATH."""
     names = (*_ALWAYS, *(_NETWORK if network else ()))
-    environment = {name: without_credentials(host[name]) for name in names if name in host}
+    environment = {name: _without_credentials(host[name]) for name in names if name in host}
     environment.setdefault("LANG", "C.UTF-8" if sys.platform != "darwin" else "en_US.UTF-8")
     environment |= _FIXED | {"HOME": home, "TMPDIR": tmp, "PATH": f"{path}:{SYSTEM_PATH}"}
     environment |= {"MPLCONFIGDIR": f"{home}/.config/matplotlib", "MPLBACKEND": "Agg"}
@@ -72,7 +72,7 @@ def network_settings(host: Mapping[str, str]) -> dict[str, str]:
     return {name: host[name] for name in _NETWORK if name in host}
 
 
-def without_credentials(value: str) -> str:
+def _without_credentials(value: str) -> str:
     """Remove user names and passwords from the addresses in a text."""
     return _CREDENTIALS.sub("", value)
 
@@ -97,7 +97,7 @@ def pip_configuration(host: Mapping[str, str], prefix: Path, home: Path) -> str:
     for section in merged.sections():
         lines.append(f"[{section}]")
         for key, value in merged.items(section):
-            lines.append(f"{key} = " + without_credentials(value).replace("\n", "\n    "))
+            lines.append(f"{key} = " + _without_credentials(value).replace("\n", "\n    "))
     return "\n".join(lines) + "\n"
 
 
@@ -159,8 +159,11 @@ def _remove_abandoned(base: Path) -> None:
                 remove_folder(folder)
 
 
-def fill_scratch(scratch: Path, *, network: bool, host: Mapping[str, str], prefix: Path) -> str:
-    """Write the files for programs; return pip's configuration, empty without network."""
+def fill_scratch(scratch: Path, host: Mapping[str, str], *, network: bool) -> list[Path]:
+    """Write the files for programs; return the files of the host that their network needs.
+
+    `host` is our own environment.
+    """
     user, group = os.getuid(), os.getgid()
     root = "root:x:0:0:root:/home/manus:/bin/bash\n"
     manus = f"manus:x:{user}:{group}::/home/manus:/bin/bash\n" if user else ""
@@ -171,12 +174,13 @@ def fill_scratch(scratch: Path, *, network: bool, host: Mapping[str, str], prefi
     (etc / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     make_chart_settings(scratch / "home")
     if not network:
-        return ""
-    configuration = pip_configuration(host, prefix, Path.home())
+        return []
+    configuration = pip_configuration(host, Path(sys.prefix), Path.home())
     place = scratch / "home" / ".config" / "pip"
     place.mkdir(parents=True)
     (place / "pip.conf").write_text(configuration)
-    return configuration
+    values = map(_without_credentials, network_settings(host).values())
+    return local_files((configuration, *values), Path.home())
 
 
 def remove_folder(folder: Path) -> None:

@@ -240,7 +240,7 @@ class Shell:
             self._terminal, slave = os.openpty()
             undo.callback(os.close, self._terminal)
             try:
-                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
+                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=True)
             finally:
                 os.close(slave)
             undo.callback(self._sandbox.end, self._tree)
