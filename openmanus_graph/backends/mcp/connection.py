@@ -75,14 +75,6 @@ class Callbacks:
     tools_changed: Callable[[], None]
 
 
-async def _decline(context: object, params: object) -> types.ElicitResult:
-    return types.ElicitResult(action="decline")
-
-
-async def _refuse(context: object, params: object) -> types.ErrorData:
-    return types.ErrorData(code=types.INVALID_REQUEST, message="There is no model outside a run.")
-
-
 class _Session(ClientSession):
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
         """Accept any result: models do not see the schema of results."""
@@ -279,21 +271,16 @@ def _runs_tasks(session: ClientSession) -> bool:
 
 @contextlib.asynccontextmanager
 async def open_connection(
-    server: MCPServer,
-    callbacks: Callbacks,
-    diagnostics: Diagnostics,
-    auth: httpx2.Auth | None = None,
+    callbacks: Callbacks, diagnostics: Diagnostics, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Connection]:
     """Connect to a server and initialize the session. ServerError: the server cannot be used.
 
     `auth` replaces the stored login.
     """
-    kinds = transports(server)
+    kinds = transports(diagnostics.server)
     for kind in kinds:
         try:
-            async with _open_with_transport(
-                server, kind, callbacks, diagnostics, auth
-            ) as connection:
+            async with _open_with_transport(kind, callbacks, diagnostics, auth) as connection:
                 yield connection
                 return
         except ServerError as error:
@@ -312,12 +299,20 @@ async def connect_outside_run(
     Raises:
         ServerError: The server cannot be used, or refused a request.
     """
+
+    async def decline(context: object, params: object) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    async def refuse(context: object, params: object) -> types.ErrorData:
+        text = "There is no model outside a run."
+        return types.ErrorData(code=types.INVALID_REQUEST, message=text)
+
     diagnostics = Diagnostics(server)
-    callbacks = Callbacks(_decline, _refuse, lambda: None)
+    callbacks = Callbacks(decline, refuse, lambda: None)
     try:
         async with (
             asyncio.timeout(timeout_s),
-            open_connection(server, callbacks, diagnostics, auth) as connection,
+            open_connection(callbacks, diagnostics, auth) as connection,
         ):
             yield connection
     except _FAILURES as error:
@@ -335,13 +330,9 @@ def transports(server: MCPServer) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _open_with_transport(
-    server: MCPServer,
-    kind: str,
-    callbacks: Callbacks,
-    diagnostics: Diagnostics,
-    auth: httpx2.Auth | None,
+    kind: str, callbacks: Callbacks, diagnostics: Diagnostics, auth: httpx2.Auth | None
 ) -> AsyncGenerator[Connection]:
-    is_open = False
+    is_open, server = False, diagnostics.server
     try:
         async with contextlib.AsyncExitStack() as stack:
             streams: contextlib.AbstractAsyncContextManager[tuple[Any, Any]]
@@ -351,7 +342,7 @@ async def _open_with_transport(
                 client = await asyncio.to_thread(Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
                 open_streams = http_streams if kind == "http" else sse_streams
-                streams = open_streams(server, diagnostics.client)
+                streams = open_streams(server, client)
             read, write = await stack.enter_async_context(streams)
             incoming = _IncomingStream(read)
             session = _session(incoming, write, callbacks, diagnostics)

@@ -207,7 +207,7 @@ class ManagedServer:
         diagnostics = Diagnostics(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:
-            async with clock, open_connection(self.server, callbacks, diagnostics) as connection:
+            async with clock, open_connection(callbacks, diagnostics) as connection:
                 await self._list_tools(connection)
                 clock.reschedule(None)
                 self._on_connected(connection)
@@ -386,10 +386,11 @@ class ManagedServer:
         if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
             self._refresh_tools()  # perhaps it has other tools now
         elif refusal := diagnostics.refusal(error):
-            if refusal.over:
+            text, over = refusal
+            if over:
                 connection.ended.set()
-                self.report_exit(refusal.over)
-            return ToolError(f"{tool} failed: {self._name} {refusal.text}")
+                self.report_exit(over)
+            return ToolError(f"{tool} failed: {self._name} {text}")
         elif is_loss(error) or (
             diagnostics.client is not None and diagnostics.client.last_failure is not None
         ):
