@@ -106,7 +106,10 @@ class Connection:
         own = await self._own_tools()
         resources = await resource_tools(self.session, own)
         self._reads_resources = bool(resources)
-        if _runs_tasks(self.session):
+        capabilities = self.session.server_capabilities
+        tasks = capabilities.tasks if capabilities is not None else None
+        requests = tasks.requests if tasks is not None else None
+        if requests is not None and requests.tools is not None and requests.tools.call is not None:
             self._task_tools = frozenset(tool.name for tool in own if tool.execution is not None
                 and tool.execution.task_support in ("optional", "required"))  # fmt: skip
         return own + resources
@@ -259,14 +262,6 @@ class Connection:
         if not found:
             await asyncio.sleep(0.1)  # it only asks to be called again
         return found
-
-
-def _runs_tasks(session: ClientSession) -> bool:
-    """Return whether a server runs tool calls as tasks."""
-    capabilities = session.server_capabilities
-    tasks = capabilities.tasks if capabilities is not None else None
-    requests = tasks.requests if tasks is not None else None
-    return requests is not None and requests.tools is not None and requests.tools.call is not None
 
 
 @contextlib.asynccontextmanager

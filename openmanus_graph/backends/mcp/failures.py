@@ -158,7 +158,7 @@ def _network_hint(fault: httpx2.TransportError) -> str:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether this is the SDK's error for a lost connection, by its text.
+    """Return True if this is the SDK's error for a lost connection, by its text.
 
     Servers use the same error code for their own errors.
     """

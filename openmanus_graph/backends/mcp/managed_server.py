@@ -130,7 +130,7 @@ class ManagedServer:
         return call
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the server still knows the state of a task."""
+        """Return True if the server still knows the state of a task."""
         return await server_loop.run(partial(self._knows_task, task_id))
 
     def _start_call(self, call: OpenCall) -> None:

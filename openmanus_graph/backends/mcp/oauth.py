@@ -109,7 +109,7 @@ class LoginStore:
         await asyncio.to_thread(self.update, client=client_info)
 
     def _is_lock(self, descriptor: int) -> bool:
-        """Return whether an open file is still the lock file: a logout deletes it."""
+        """Return True if an open file is still the lock file: a logout deletes it."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._lock_path.stat())
         except FileNotFoundError:
@@ -150,7 +150,7 @@ NO_REDIRECT = "http://127.0.0.1/callback"
 
 
 def wants_login(response: httpx2.Response) -> bool:
-    """Return whether a response has the challenge of RFC 6750, which requires a login."""
+    """Return True if a response has the challenge of RFC 6750, which requires a login."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 401 and challenge.lower().startswith("bearer")
 
@@ -180,9 +180,13 @@ class Provider(OAuthClientProvider):
     server: MCPServer
     store: LoginStore
 
-    def steps_up(self, response: httpx2.Response) -> bool:
-        """Return whether to request the scope that a request lacked."""
-        return wanted_scope(response) is not None
+    widens_scope = True
+    """Whether it can request the scope that a request lacked, which may need the user."""
+
+    def _is_enough(self, response: httpx2.Response) -> bool:
+        """Return True if a request needs no other login."""
+        lacks_scope = self.widens_scope and wanted_scope(response) is not None
+        return response.status_code != 401 and not lacks_scope
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -192,7 +196,7 @@ class Provider(OAuthClientProvider):
         if self.context.is_token_valid():
             self._add_auth_header(request)
             response = yield request
-            if response.status_code != 401 and not self.steps_up(response):
+            if self._is_enough(response):
                 return
         flow = super()._auth_flow(request)
         async with contextlib.AsyncExitStack() as exclusive, contextlib.aclosing(flow):
@@ -204,7 +208,7 @@ class Provider(OAuthClientProvider):
                     if outgoing is request:  # it may take as long as the call it carries
                         await exclusive.aclose()
                         response = yield outgoing
-                        if response.status_code != 401 and not self.steps_up(response):
+                        if self._is_enough(response):
                             return
                         await exclusive.enter_async_context(self._alone())
                     else:
@@ -259,16 +263,14 @@ class Provider(OAuthClientProvider):
 
 
 class StoredLogin(Provider):
-    """Uses and refreshes a user's login."""
+    """Uses and refreshes a user's login. A wider scope needs the user."""
+
+    widens_scope = False
 
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
         super().__init__(server.url or "", _metadata(server, NO_REDIRECT), store)
         self.server, self.store = server, store
         self._issuer: str | None = None
-
-    def steps_up(self, response: httpx2.Response) -> bool:
-        """Return False: a wider scope needs the user."""
-        return False
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -280,7 +282,10 @@ class StoredLogin(Provider):
                 while True:
                     response = yield outgoing
                     if outgoing is request and (scope := wanted_scope(response)):
-                        await self._remember(scope)
+                        async with self.store.locked():
+                            known = await asyncio.to_thread(self.store.read)
+                            wanted = union_scopes(known.wanted_scope, scope)
+                            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
                     outgoing = await flow.asend(response)
 
     async def _initialize(self) -> None:
@@ -312,12 +317,6 @@ class StoredLogin(Provider):
             gone = status in (400, 401)
             text = "the login is not valid any more" if gone else "the login cannot be refreshed"
             raise OAuthTokenError(f"{text} (the authorization server answered {status})")
-
-    async def _remember(self, scope: str) -> None:
-        async with self.store.locked():
-            known = await asyncio.to_thread(self.store.read)
-            wanted = union_scopes(known.wanted_scope, scope)
-            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
 
 
 class NewLogin(Provider):

@@ -160,7 +160,10 @@ class _BlockRenderer:
         if kind in ("image", "audio"):
             return self._file(block.data, block.mime_type, kind)
         if kind == "resource_link":
-            return _link_text(block)
+            facts = (block.mime_type, f"{block.size} bytes" if block.size else "")
+            about = f" ({', '.join(filter(None, facts))})" if any(facts) else ""
+            text = f"Resource link: {block.name} <{block.uri}>{about}"
+            return f"{text}\n{block.description}" if block.description else text
         return self._contents(block.resource if kind == "resource" else block)
 
     def _contents(self, contents: Any) -> str:  # text or blob contents
@@ -185,12 +188,6 @@ class _BlockRenderer:
         if kind == "image":
             self.images.append(name)
         return f"{kind} ({media_type or 'unknown type'}, {len(data)} bytes) saved as {name}"
-
-
-def _link_text(block: Any) -> str:  # the SDK's ResourceLink
-    facts = ", ".join(filter(None, (block.mime_type, f"{block.size} bytes" if block.size else "")))
-    text = f"Resource link: {block.name} <{block.uri}>" + (f" ({facts})" if facts else "")
-    return f"{text}\n{block.description}" if block.description else text
 
 
 def _suffix(media_type: str, uri: str) -> str:

@@ -58,7 +58,7 @@ class ServerTool(DescribedTool):
         self.managed_server.accept(self.listed_tool)
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the server still knows the state of a call that it runs as a task."""
+        """Return True if the server still knows the state of a call that it runs as a task."""
         return await self.managed_server.knows_task(task_id)
 
 

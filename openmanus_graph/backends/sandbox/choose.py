@@ -1,6 +1,7 @@
 """Chooses the sandbox backend of a thread, and knows the libraries of its Python."""
 
 import ast
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -106,16 +107,11 @@ def install_in_cell(code: str) -> str:
     """Do the same for a notebook's cell: its lines that begin with `%` or `!`."""
     lines: list[str] = _MAGIC.findall(code)
     found = next((one for line in lines if (one := install_in_shell(line))), "")
-    return "" if not found or _is_plain_python(code) else found
-
-
-def _is_plain_python(code: str) -> bool:
-    """Return True if such lines are only text in a string: as commands they are not Python."""
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    if found:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            ast.parse(code)
+            return ""  # the lines are only text in a string: as commands they are not Python
+    return found
 
 
 def _pip_arguments(words: Sequence[str]) -> Sequence[str]:

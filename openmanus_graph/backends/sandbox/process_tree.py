@@ -363,7 +363,15 @@ class LimitMonitor:
             return last
 
     def _free_bytes(self) -> int:
-        return free_bytes(self._folders) if self._measured is None else self._measured.free
+        """Return the free bytes of the disks that the folders are on."""
+        if self._measured is not None:
+            return self._measured.free
+        free: dict[int, int] = {}
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                status = os.statvfs(folder)
+                free[folder.stat().st_dev] = status.f_bavail * status.f_frsize
+        return sum(free.values())
 
     def _over_process_limits(self, tree: Tree) -> str:
         """Return why a program must be killed for memory or processes; empty if not.
@@ -412,16 +420,6 @@ def _usage(tree: Tree) -> tuple[int, int]:
         with contextlib.suppress(psutil.Error):
             memory += process.memory_info().rss
     return len(members), memory
-
-
-def free_bytes(folders: Sequence[Path]) -> int:
-    """Return the free bytes of the disks that the folders are on."""
-    free: dict[int, int] = {}
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            status = os.statvfs(folder)
-            free[folder.stat().st_dev] = status.f_bavail * status.f_frsize
-    return sum(free.values())
 
 
 def used_bytes(folders: Sequence[Path]) -> int:

@@ -276,7 +276,7 @@ class Ssh(Backend):
 
     def send(self) -> None:
         """Send local changes. Connect again first if the connection broke."""
-        with self._link.alone():
+        with self._link.lock:
             if not self._link.alive:
                 if self._link.connect():  # the folder is new: nothing in it counts as removed
                     for mirror in self._mirrors:
@@ -288,14 +288,14 @@ class Ssh(Backend):
 
     def fetch(self) -> None:
         """Fetch the output and the changes of programs."""
-        with self._link.alone():
+        with self._link.lock:
             self._follow()
             for mirror in self._mirrors:
                 mirror.fetch(self._link)
 
     def measure(self) -> Measured:
         """Fetch the output of programs, and measure them."""
-        with self._link.alone():
+        with self._link.lock:
             return self._follow()
 
     def used_bytes(self) -> int:

@@ -244,7 +244,7 @@ def alignment_of(paragraph: Any, shape: Any) -> Any:
 
 
 def is_listed(shape: Any) -> bool:
-    """Say whether the paragraphs of a shape are the items of a list: a layout's body."""
+    """Return True if the paragraphs of a shape are the items of a list: a layout's body."""
     if shape is None or not shape.is_placeholder:
         return False
     return shape.placeholder_format.type in (KIND.BODY, KIND.OBJECT)

@@ -99,7 +99,7 @@ def cells_of(sheet: Any) -> Iterator[Any]:
 
 
 def is_formula(cell: Any) -> bool:
-    """Say whether a cell holds a formula."""
+    """Return True if a cell holds a formula."""
     return isinstance(cell.value, str) and cell.value.startswith("=")
 
 
