@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.sandbox import confinement, local
+from openmanus_graph.backends.sandbox import forked_python, local
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
 from openmanus_graph.backends.sandbox.confinement import run_read_only, sandbox_of
 from openmanus_graph.runtime.session import Session
@@ -121,7 +121,7 @@ def test_no_program_reaches_a_key(
 def test_a_kernel_that_was_started_and_not_forked_reaches_none(
     tmp_path: Path, serials: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confinement, "use_fork_server", lambda: None)
+    monkeypatch.setattr(forked_python, "use_fork_server", lambda: None)
     with contextlib.closing(opened(tmp_path / "work", "bwrap")) as session:
         assert_nothing_is_reached(python(session, serials))
 

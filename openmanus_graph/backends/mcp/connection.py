@@ -23,26 +23,9 @@ from mcp.client.session import (
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.failures import (
-    UNSURE,
-    Diagnostics,
-    ServerError,
-    is_loss,
-)
+from openmanus_graph.backends.mcp import results, transports
+from openmanus_graph.backends.mcp.failures import UNSURE, Diagnostics, ServerError, is_loss
 from openmanus_graph.backends.mcp.listed_tools import TASK_KEY
-from openmanus_graph.backends.mcp.results import (
-    READ_RESOURCE,
-    pages,
-    read_or_list,
-    repair_message,
-    resource_tools,
-)
-from openmanus_graph.backends.mcp.transports import (
-    Client,
-    http_streams,
-    sse_streams,
-    stdio_streams,
-)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.mcp_server import MCPServer
 
@@ -104,7 +87,7 @@ class Connection:
     async def tools(self) -> list[types.Tool]:
         """List the tools, with one that reads the server's resources if there are any."""
         own = await self._own_tools()
-        resources = await resource_tools(self.session, own)
+        resources = await results.resource_tools(self.session, own)
         self._reads_resources = bool(resources)
         capabilities = self.session.server_capabilities
         tasks = capabilities.tasks if capabilities is not None else None
@@ -117,7 +100,7 @@ class Connection:
     async def _own_tools(self) -> list[types.Tool]:
         found: list[types.Tool] = []
         try:
-            async for page in pages(self.session.list_tools):
+            async for page in results.pages(self.session.list_tools):
                 found += page.tools
                 if len(found) >= TOOLS:
                     break
@@ -144,8 +127,8 @@ class Connection:
             of = "" if total is None else f" of {total:g}"
             report(f"{progress:g}{of}{f': {message}' if message else ''}")
 
-        if name == READ_RESOURCE and self._reads_resources:
-            return await read_or_list(self.session, args.get("uri"))
+        if name == results.READ_RESOURCE and self._reads_resources:
+            return await results.read_or_list(self.session, args.get("uri"))
         if name in self._task_tools:
             params = types.CallToolRequestParams(
                 name=name, arguments=args, task=types.TaskMetadata(ttl=KEEP_MS)
@@ -272,7 +255,7 @@ async def open_connection(
 
     `auth` replaces the stored login.
     """
-    kinds = transports(diagnostics.server)
+    kinds = transport_kinds(diagnostics.server)
     for kind in kinds:
         try:
             async with _open_with_transport(kind, callbacks, diagnostics, auth) as connection:
@@ -314,7 +297,7 @@ async def connect_outside_run(
         raise diagnostics.to_server_error(error) from error
 
 
-def transports(server: MCPServer) -> list[str]:
+def transport_kinds(server: MCPServer) -> list[str]:
     """Return the transports to try, the most likely first."""
     if server.transport is not None:
         return [server.transport]
@@ -332,11 +315,11 @@ async def _open_with_transport(
         async with contextlib.AsyncExitStack() as stack:
             streams: contextlib.AbstractAsyncContextManager[tuple[Any, Any]]
             if kind == "stdio":
-                streams = stdio_streams(server, diagnostics.stderr_lines)
+                streams = transports.stdio_streams(server, diagnostics.stderr_lines)
             else:
-                client = await asyncio.to_thread(Client, server, auth)  # it reads files
+                client = await asyncio.to_thread(transports.Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
-                open_streams = http_streams if kind == "http" else sse_streams
+                open_streams = transports.http_streams if kind == "http" else transports.sse_streams
                 streams = open_streams(server, client)
             read, write = await stack.enter_async_context(streams)
             incoming = _IncomingStream(read)
@@ -418,7 +401,7 @@ class _IncomingStream:
 
     async def __anext__(self) -> Any:
         try:
-            message = repair_message(await self._stream.__anext__())
+            message = results.repair_message(await self._stream.__anext__())
         except asyncio.CancelledError:
             raise
         except BaseException:

@@ -16,28 +16,13 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from openmanus_graph.backends.mcp import failures, listed_tools
 from openmanus_graph.backends.mcp.calls import Event, OpenCall
 from openmanus_graph.backends.mcp.connection import (
     Callbacks,
     Connection,
     open_connection,
-    transports,
-)
-from openmanus_graph.backends.mcp.failures import (
-    ENDED,
-    PROBLEMS,
-    UNSURE,
-    Diagnostics,
-    ServerError,
-    is_loss,
-)
-from openmanus_graph.backends.mcp.listed_tools import (
-    ListedTool,
-    accept_tool,
-    changed_tools,
-    difference,
-    in_previous_order,
-    offered_tools,
+    transport_kinds,
 )
 from openmanus_graph.backends.mcp.results import linked_contents
 from openmanus_graph.errors import ToolError
@@ -77,10 +62,10 @@ class ManagedServer:
         """Start the server in the background. It is closed with its siblings of the session."""
         self.server = server
         self.state: State = "starting"
-        self.tools: tuple[ListedTool, ...] = ()
+        self.tools: tuple[listed_tools.ListedTool, ...] = ()
         self.changed: dict[str, str] = {}
         """The digests of changed tools at the time when the user added the server, by name."""
-        self.transport = transports(server)[0]
+        self.transport = transport_kinds(server)[0]
         self.info = ""
         """The server's name and version, and the version of the protocol."""
         self.why = ""
@@ -173,19 +158,19 @@ class ManagedServer:
             self._tools_current.set()
 
     async def _run(self) -> None:
-        failures = 0
+        failed_starts = 0
         while not self._closing:
             started_at = asyncio.get_running_loop().time()
             try:
                 await self._run_once()
-                error = ServerError(ENDED, lasting=False)
-            except ServerError as caught:
+                error = failures.ServerError(failures.ENDED, lasting=False)
+            except failures.ServerError as caught:
                 error = caught
             if asyncio.get_running_loop().time() - started_at > STABLE_S:
-                failures = 0
+                failed_starts = 0
             first = not self._first_attempt_done.is_set()
             self.why = str(error)
-            if error.lasting or failures == len(BACKOFF_S):
+            if error.lasting or failed_starts == len(BACKOFF_S):
                 why = self.why.rstrip(".")
                 self._notify(f"{self._name} {why}. Its tools cannot be used any more.")
                 self.tools = ()
@@ -193,18 +178,18 @@ class ManagedServer:
             if first:
                 self._notify(f"{self._name} {self.why.rstrip('.')}. It is started again.")
             elif self.state == "up":
-                self.report_exit(ENDED)
+                self.report_exit(failures.ENDED)
             self._has_session_state = False
             self._tools_current.set()
             self._set_state("down")
             self._first_attempt_done.set()
-            await asyncio.sleep(BACKOFF_S[failures])
-            failures += 1
+            await asyncio.sleep(BACKOFF_S[failed_starts])
+            failed_starts += 1
 
     async def _run_once(self) -> None:
         """Connect to the server until the connection ends. ServerError: it did not start."""
         callbacks = Callbacks(self._elicit, self._sample, self._refresh_tools)
-        diagnostics = Diagnostics(self.server)
+        diagnostics = failures.Diagnostics(self.server)
         clock = asyncio.timeout(self.server.start_timeout_s)
         try:
             async with clock, open_connection(callbacks, diagnostics) as connection:
@@ -259,13 +244,15 @@ class ManagedServer:
     async def _list_tools(self, connection: Connection) -> None:
         listed = await connection.tools()
         # Digests of all tools are compared, because the user can offer others later.
-        known = offered_tools(replace(self.server, allow=None, deny=()), listed)
-        changed = await asyncio.to_thread(changed_tools, self.server, known)
-        found = in_previous_order(offered_tools(self.server, listed), self.tools)
+        known = listed_tools.offered_tools(replace(self.server, allow=None, deny=()), listed)
+        changed = await asyncio.to_thread(listed_tools.changed_tools, self.server, known)
+        found = listed_tools.in_previous_order(
+            listed_tools.offered_tools(self.server, listed), self.tools
+        )
         is_update = self.state != "starting"
         newly_changed = [one.name for one in found if one.name in changed.keys() - self.changed]
         self.changed = changed
-        changes = difference(self.tools, found)
+        changes = listed_tools.difference(self.tools, found)
         self.tools = found if any(changes.values()) else self.tools
         described = [f"{word}: {', '.join(names)}" for word, names in changes.items() if names]
         if described and is_update:
@@ -277,9 +264,9 @@ class ManagedServer:
                 "asked about before its next call with external effects."
             )
 
-    def accept(self, tool: ListedTool) -> None:
+    def accept(self, tool: listed_tools.ListedTool) -> None:
         """Save a tool's digest, because the user allowed a call of it. Blocks."""
-        accept_tool(self.server, tool)
+        listed_tools.accept_tool(self.server, tool)
         self.changed = {name: one for name, one in self.changed.items() if name != tool.name}
 
     async def _knows_task(self, task_id: str) -> bool:
@@ -297,7 +284,7 @@ class ManagedServer:
         try:
             connection = await self._wait_for_connection()
         except ToolError as error:
-            unsure = f" {UNSURE}" if call.task_id else ""
+            unsure = f" {failures.UNSURE}" if call.task_id else ""
             call.put(Event("done", error=ToolError(f"{error}{unsure}")))
             return
         self._has_session_state = self._called = True
@@ -374,7 +361,7 @@ class ManagedServer:
         except MCPError as error:
             raise self._tool_error(tool, error, connection) from error
         except ValidationError as error:
-            problems = "; ".join(validation_problems(error)[:PROBLEMS])
+            problems = "; ".join(validation_problems(error)[: failures.PROBLEMS])
             text = f"{tool}: {self._name} answered with an invalid result: {problems}."
             raise ToolError(text) from error
         await connection.process_notifications()  # those sent before the result
@@ -391,7 +378,7 @@ class ManagedServer:
                 connection.ended.set()
                 self.report_exit(over)
             return ToolError(f"{tool} failed: {self._name} {text}")
-        elif is_loss(error) or (
+        elif failures.is_loss(error) or (
             diagnostics.client is not None and diagnostics.client.last_failure is not None
         ):
             connection.ended.set()
@@ -401,9 +388,9 @@ class ManagedServer:
         )
 
     def _connection_lost(self) -> ToolError:
-        self.report_exit(ENDED)
+        self.report_exit(failures.ENDED)
         return ToolError(
-            f"{self._name} ended, or its connection was lost, while the call ran. {UNSURE}"
+            f"{self._name} ended, or its connection was lost, while the call ran. {failures.UNSURE}"
         )
 
     async def _wait_for_tools(self) -> None:

@@ -17,12 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import (
-    OAuthClientProvider,
-    OAuthFlowError,
-    OAuthRegistrationError,
-    OAuthTokenError,
-)
+from mcp.client import auth
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -167,14 +162,14 @@ def wanted_scope(response: httpx2.Response) -> str | None:
 def problem_of(error: Exception) -> str:
     """Return why a login failed, in one line. For a refused token, that is only the error code."""
     text = str(error)
-    if isinstance(error, OAuthTokenError) and (code := _ERROR_CODE.search(text)):
+    if isinstance(error, auth.OAuthTokenError) and (code := _ERROR_CODE.search(text)):
         text = f"{text.partition('):')[0]}): {code[1]}"
     line = redact_secrets(text.strip().partition("\n")[0]).rstrip(".: ")
     problem = f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
-    return problem + UNREGISTERED if isinstance(error, OAuthRegistrationError) else problem
+    return problem + UNREGISTERED if isinstance(error, auth.OAuthRegistrationError) else problem
 
 
-class Provider(OAuthClientProvider):
+class Provider(auth.OAuthClientProvider):
     """The SDK's flow, except that requests with a valid token do not wait for each other."""
 
     server: MCPServer
@@ -236,7 +231,7 @@ class Provider(OAuthClientProvider):
         for one in advertised:
             if issuers_match(one, known):
                 return one
-        raise OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
+        raise auth.OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
 
     def _known_issuer(self) -> str | None:
         """Return the only authorization server that may receive client data; None if any may."""
@@ -250,14 +245,16 @@ class Provider(OAuthClientProvider):
         found, known = self.context.oauth_metadata, self._known_issuer()
         named = known or self.context.auth_server_url
         if found is None and named is not None:
-            raise OAuthFlowError(f"the authorization server {named} does not describe itself")
+            raise auth.OAuthFlowError(f"the authorization server {named} does not describe itself")
         if found is not None and known is not None and not issuers_match(str(found.issuer), known):
-            raise OAuthFlowError(f"it names the authorization server {found.issuer}, not {known}")
+            raise auth.OAuthFlowError(
+                f"it names the authorization server {found.issuer}, not {known}"
+            )
 
     def _check_request(self, request: httpx2.Request) -> None:
         """Check the address of a request of the login."""
         if urlsplit(self.context.server_url).scheme == "https" and request.url.scheme != "https":
-            raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
+            raise auth.OAuthFlowError(f"its login at {request.url.host} is not encrypted")
         if request.method == "POST":
             self._check_authorization_server()
 
@@ -299,7 +296,7 @@ class StoredLogin(Provider):
 
     def _check_request(self, request: httpx2.Request) -> None:
         if request.method == "POST" and self.context.client_info is None:  # to register one
-            raise OAuthFlowError("the login has expired")
+            raise auth.OAuthFlowError("the login has expired")
         super()._check_request(request)
 
     async def _perform_authorization(self) -> httpx2.Request:
@@ -307,7 +304,7 @@ class StoredLogin(Provider):
         if self.context.current_tokens is not None:  # else they belong to another issuer
             self.context.current_tokens = await self.store.get_tokens()
         if not self.context.can_refresh_token():
-            raise OAuthFlowError("the login has expired")
+            raise auth.OAuthFlowError("the login has expired")
         choose_auth_method(self)
         return await self._refresh_token()
 
@@ -316,7 +313,7 @@ class StoredLogin(Provider):
             status = response.status_code
             gone = status in (400, 401)
             text = "the login is not valid any more" if gone else "the login cannot be refreshed"
-            raise OAuthTokenError(f"{text} (the authorization server answered {status})")
+            raise auth.OAuthTokenError(f"{text} (the authorization server answered {status})")
 
 
 class NewLogin(Provider):
@@ -361,7 +358,7 @@ class NewLogin(Provider):
         found = self.context.oauth_metadata
         methods = found.code_challenge_methods_supported if found is not None else None
         if methods is not None and "S256" not in methods:
-            raise OAuthFlowError("its authorization server does not support PKCE with S256")
+            raise auth.OAuthFlowError("its authorization server does not support PKCE with S256")
         scope = self.context.client_metadata.scope
         known = await asyncio.to_thread(self.store.read)
         for more in (self.server.oauth.scope, known.wanted_scope):
@@ -397,7 +394,7 @@ def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:
     )
 
 
-def choose_auth_method(provider: OAuthClientProvider) -> None:
+def choose_auth_method(provider: auth.OAuthClientProvider) -> None:
     """Send a configured client's secret in a way that its authorization server supports."""
     client, found = provider.context.client_info, provider.context.oauth_metadata
     methods = found.token_endpoint_auth_methods_supported if found else None

@@ -16,17 +16,11 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
+import mcp_types as types
 from mcp.client.auth import OAuthFlowError
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    CONNECTION_CLOSED,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCRequest,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 from typing_extensions import override
 
@@ -194,10 +188,10 @@ async def _post(client: Client, address: str, sent: SessionMessage, incoming: An
         )
         response.raise_for_status()
     except httpx2.HTTPError as error:
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, types.JSONRPCRequest):
             text = f"Connection closed: {error or type(error).__name__}"
-            why = ErrorData(code=CONNECTION_CLOSED, message=text)
-            answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
+            why = types.ErrorData(code=types.CONNECTION_CLOSED, message=text)
+            answer = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await incoming.send(SessionMessage(answer))
 
@@ -213,7 +207,7 @@ def _own_address(url: str, endpoint: str) -> str:
 def read_message(data: str) -> SessionMessage | Exception:
     """Parse a message. Return the exception if it is invalid."""
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
     except ValidationError as error:
         return error
 

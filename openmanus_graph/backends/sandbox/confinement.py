@@ -17,25 +17,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openmanus_graph.backends.sandbox import scratch
+from openmanus_graph.backends.sandbox import choose, forked_python, scratch
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
-from openmanus_graph.backends.sandbox.choose import (
-    choose_sandbox,
-    reaches_network,
-    usual_libraries,
-)
-from openmanus_graph.backends.sandbox.forked_python import (
-    ForkServer,
-    can_fork,
-    leave_fork_server,
-    use_fork_server,
-)
-from openmanus_graph.backends.sandbox.process_tree import (
-    LimitMonitor,
-    Tree,
-    make_group,
-    rlimits,
-)
+from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree, make_group, rlimits
 from openmanus_graph.backends.sandbox.remote_program import MARKER
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.runtime.events import Emit, notice
@@ -67,11 +51,11 @@ class Sandbox:
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
-        kind = choose_sandbox(settings)
+        kind = choose.choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
         self.trees: list[Tree] = []
-        self._fork_server: ForkServer | None = None
+        self._fork_server: forked_python.ForkServer | None = None
         self._lock = scratch.make_scratch()
         folder = Path(self._lock.name).parent
         self._host: Mapping[str, str] = {} if kind.elsewhere else os.environ
@@ -96,7 +80,7 @@ class Sandbox:
     @property
     def reaches_network(self) -> bool:
         """Whether programs reach the network, allowed or not."""
-        return reaches_network(self.backend.name, self.settings)
+        return choose.reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a program."""
@@ -154,8 +138,8 @@ class Sandbox:
 
     def start_python(self, arguments: Sequence[str], *, output: int, given: int) -> Tree:
         """Start a Python program with its arguments, forked from a warm process if possible."""
-        if can_fork(self):
-            self._fork_server = self._fork_server or use_fork_server()
+        if forked_python.can_fork(self):
+            self._fork_server = self._fork_server or forked_python.use_fork_server()
             if self._fork_server is not None:
                 tree = self._fork_server.start(self, arguments, output=output, given=given)
                 if tree is not None:
@@ -196,7 +180,7 @@ class Sandbox:
         for tree in list(self.trees):
             self.end(tree)
         if self._fork_server is not None:
-            leave_fork_server()
+            forked_python.leave_fork_server()
         self.backend.close()
         self._remove_scratch()
 
@@ -226,7 +210,7 @@ def refuse_install(session: Session, find: Callable[[str], str], text: str) -> N
     command = "" if settings.network else find(text)
     if not command or sandbox_of(session).reaches_network:
         return
-    there = ", ".join(usual_libraries(settings))
+    there = ", ".join(choose.usual_libraries(settings))
     raise TrustedToolError(
         f"Nothing was run: `{command}` needs the network, which is off for Python and the shell. "
         + (f"Use what is there, such as {there}" if there else "Use what is there")

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from openmanus_graph.backends.sandbox import remote_program as remote
 from openmanus_graph.backends.sandbox.backend import Backend, Launch, Layout, Measured, Probe
 from openmanus_graph.backends.sandbox.process_tree import process_rlimits
-from openmanus_graph.backends.sandbox.remote_program import (
-    LAUNCHER,
-    MARKER,
-    contents,
-    put_entry,
-    remove_entry,
-    signature,
-)
 from openmanus_graph.backends.sandbox.ssh_link import SshLink, look_at_host
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
@@ -71,7 +64,7 @@ class Mirror:
             "gone": [(name, self._mark(name, 1)) for name in gone],
         }
         files = ((self._reading(name), now[name][2]) for name in changed if now[name][0] == "f")
-        pieces = (piece for file, length in files for piece in contents(file, length))
+        pieces = (piece for file, length in files for piece in remote.contents(file, length))
         answer = other.ask(request, pieces, size)
         for name in gone:
             del self._same[name]
@@ -93,7 +86,7 @@ class Mirror:
             )
         for name in sorted((name for name in self._same if name not in there), reverse=True):
             with self._folder_of(name) as folder:
-                remove_entry(folder, Path(name).name, self._same.pop(name)[0])
+                remote.remove_entry(folder, Path(name).name, self._same.pop(name)[0])
         if changed:
             self._take(other, changed)
 
@@ -107,7 +100,9 @@ class Mirror:
             place = waiting.pop()
             try:
                 with opened_folder(self.here, place) as folder:
-                    marks = {name: signature(name, folder) for name in sorted(names_in(folder))}
+                    marks = {
+                        name: remote.signature(name, folder) for name in sorted(names_in(folder))
+                    }
             except OSError as error:  # its content must not count as removed
                 if isinstance(error, FileNotFoundError) and place != self.here.root:
                     continue
@@ -139,7 +134,9 @@ class Mirror:
             data = other.read(mark[2] if mark[0] == "f" else 0)
             try:
                 with self._folder_of(name) as folder:
-                    here = put_entry(folder, Path(name).name, mark, self._mark(name, 0), data)
+                    here = remote.put_entry(
+                        folder, Path(name).name, mark, self._mark(name, 0), data
+                    )
                     self._same[name] = (here or mark, mark)
             except OSError as error:
                 raise ToolError(
@@ -254,9 +251,9 @@ class Ssh(Backend):
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
         packages = str(root / "python")
-        added = {MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
+        added = {remote.MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
         spec = json.dumps({"limits": process_rlimits(self._settings)})
-        launcher = [self.python, "-I", "-S", str(root / LAUNCHER), spec]
+        launcher = [self.python, "-I", "-S", str(root / remote.LAUNCHER), spec]
         settings = [f"{name}={value}" for name, value in {**env, **added}.items()]
         line = shlex.join(["env", "-i", *settings, *launcher, *argv])
         if output is not None:
