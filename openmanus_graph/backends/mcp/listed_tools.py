@@ -184,19 +184,15 @@ def changed_tools(server: MCPServer, tools: Iterable[ListedTool]) -> dict[str, s
     known: dict[str, str] | None = read_object(_file()).get(_key(server))
     if known is None:
         if listed:
-            _save(server, listed)
+            save_digests(server, listed)
         return {}
     return {
         name: known.get(name, "") for name, digest in listed.items() if known.get(name) != digest
     }
 
 
-def accept_tool(server: MCPServer, tool: ListedTool) -> None:
-    """Save a tool's digest, because the user allowed a call of it. Blocks."""
-    _save(server, {tool.name: tool.digest})
-
-
-def _save(server: MCPServer, digests: dict[str, str]) -> None:
+def save_digests(server: MCPServer, digests: Mapping[str, str]) -> None:
+    """Save digests of tools as known to the user. Blocks."""
     try:
         with changed_object(_file(), mode=0o600) as known:
             known[_key(server)] = {**known.get(_key(server), {}), **digests}

@@ -114,10 +114,6 @@ class ManagedServer:
         self._start_call(call)
         return call
 
-    async def knows_task(self, task_id: str) -> bool:
-        """Return True if the server still knows the state of a task."""
-        return await server_loop.run(partial(self._knows_task, task_id))
-
     def _start_call(self, call: OpenCall) -> None:
         call.cancel = server_loop.begin(partial(self._call, call))
 
@@ -266,10 +262,10 @@ class ManagedServer:
 
     def accept(self, tool: listed_tools.ListedTool) -> None:
         """Save a tool's digest, because the user allowed a call of it. Blocks."""
-        listed_tools.accept_tool(self.server, tool)
+        listed_tools.save_digests(self.server, {tool.name: tool.digest})
         self.changed = {name: one for name, one in self.changed.items() if name != tool.name}
 
-    async def _knows_task(self, task_id: str) -> bool:
+    async def knows_task(self, task_id: str) -> bool:
         with contextlib.suppress(ToolError, MCPError, TimeoutError, ValueError):
             connection = await self._wait_for_connection()
             async with asyncio.timeout(LIST_S):

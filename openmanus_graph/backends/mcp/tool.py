@@ -59,7 +59,7 @@ class ServerTool(DescribedTool):
 
     async def knows_task(self, task_id: str) -> bool:
         """Return True if the server still knows the state of a call that it runs as a task."""
-        return await self.managed_server.knows_task(task_id)
+        return await server_loop.run(partial(self.managed_server.knows_task, task_id))
 
 
 MAX_NAME_CHARS = 64
@@ -216,7 +216,10 @@ async def list_prompts(server: MCPServer) -> list[ServerPrompt]:
         if capabilities is None or capabilities.prompts is None:
             return []
         async for page in pages(session.list_prompts):
-            found += [_described(server, one) for one in page.prompts]
+            for one in page.prompts:
+                about = " ".join((one.description or one.title or "").split())
+                arguments = {arg.name: bool(arg.required) for arg in one.arguments or ()}
+                found.append(ServerPrompt(server, one.name, about, arguments))
     return found
 
 
@@ -230,12 +233,6 @@ async def get_prompt(prompt: ServerPrompt, args: Mapping[str, str]) -> str:
     async with connect_outside_run(server, server.start_timeout_s) as connection:
         result = await connection.session.get_prompt(prompt.name, dict(args))
     return "\n\n".join(_text_of(message.content) for message in result.messages)
-
-
-def _described(server: MCPServer, prompt: types.Prompt) -> ServerPrompt:
-    arguments = {one.name: bool(one.required) for one in prompt.arguments or ()}
-    about = prompt.description or prompt.title or ""
-    return ServerPrompt(server, prompt.name, " ".join(about.split()), arguments)
 
 
 def _text_of(content: types.ContentBlock) -> str:

@@ -59,9 +59,9 @@ class ForkServer:
             home=local.HOME, tmp="/tmp", path=scratch.SYSTEM_PATH, network=False, host=os.environ
         )
         with _sealed_copy(os.path.realpath(sys.executable)) as program:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs, signals_held(), contextlib.ExitStack() as on_failure:
-                on_failure.callback(self._control.close)
+                on_failure.callback(self.control.close)
                 self._process = subprocess.Popen(
                     [sys.executable, str(_PROGRAM), str(theirs.fileno())],
                     executable=f"/proc/self/fd/{program}",
@@ -93,7 +93,7 @@ class ForkServer:
                 _line(held, deadline)
                 request = _request(sandbox, tree, arguments)
                 fds = (given, output, reporting.fileno(), at_end.fileno())
-                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+                socket.send_fds(self.control, [json.dumps(request).encode()], fds)
                 reporting.close()
                 tree.joined = int(_line(report, deadline))
                 if _line(report, deadline) == b"ready":
@@ -106,13 +106,9 @@ class ForkServer:
 
     def close(self) -> None:
         """End it. The processes that it has forked continue."""
-        self._control.close()
+        self.control.close()
         self._process.kill()
         self._process.wait()
-
-    def leave(self) -> None:
-        """Let go of it in a forked child of this process: it belongs to the parent."""
-        self._control.close()
 
 
 def can_fork(sandbox: ProgramStarter) -> bool:
@@ -224,7 +220,7 @@ def _leave_after_fork() -> None:
     global _lock, _server, _users
     _lock = threading.Lock()
     if _server is not None:
-        _server.leave()
+        _server.control.close()  # the fork server belongs to the parent
     _server, _users = None, 0
 
 

@@ -272,14 +272,10 @@ def _sort(value: Any) -> str:
     return "definitions" if module == "__main__" else "imports"
 
 
-def _load_without_debugger() -> None:
-    """Hide debugpy from ipykernel: loading it takes nearly as long as all the rest."""
-    sys.modules["debugpy"] = cast("Any", None)
-    importlib.import_module("ipykernel.debugger")
-    del sys.modules["debugpy"]
-
-
-_load_without_debugger()
+# ipykernel must not find debugpy: loading it takes nearly as long as all the rest.
+sys.modules["debugpy"] = cast("Any", None)
+importlib.import_module("ipykernel.debugger")
+del sys.modules["debugpy"]
 
 
 class App(IPKernelApp):

@@ -306,21 +306,17 @@ class Shell:
         kill = False
         while self._tree.alive() and time.monotonic() < deadline:
             self._type(b"\x03")
-            if kill:
-                self._kill_foreground()
+            if kill:  # the foreground process group of the terminal, unless it is the shell
+                with contextlib.suppress(OSError):
+                    group = os.tcgetpgrp(self._terminal)
+                    if group > 0 and group != self._shell_group:
+                        os.killpg(group, signal.SIGKILL)
             if self._execute("", _STOP_TIMEOUT_S / 4, status="130") is not None:
                 return "interrupted"
             kill = True
         if self._tree.alive():
             self._tree.kill("The command did not stop when it was interrupted.")
         return "ended"
-
-    def _kill_foreground(self) -> None:
-        """Kill the foreground process group of the terminal, unless it is the shell."""
-        with contextlib.suppress(OSError):
-            group = os.tcgetpgrp(self._terminal)
-            if group > 0 and group != self._shell_group:
-                os.killpg(group, signal.SIGKILL)
 
     def _inspect(self, limit_s: float = _STOP_TIMEOUT_S) -> ShellState:
         """Have the shell write its state (folder, variables) and background jobs, and read it."""
