@@ -5,7 +5,8 @@ from functools import cache, partial
 from typing import Any
 
 from openmanus_graph.backends.files.overview import workspace_listing
-from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network, usual_libraries
+from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
+from openmanus_graph.backends.sandbox.confinement import usual_libraries
 from openmanus_graph.conversation.announcements import named_files
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.run_models import asks_small_model, run_models

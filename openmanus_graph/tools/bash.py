@@ -6,8 +6,7 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.sandbox.choose import install_in_shell
-from openmanus_graph.backends.sandbox.confinement import refuse_install, sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox import confinement
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
@@ -37,11 +36,13 @@ async def bash(  # the model never sees `runtime`
         command: Empty shows new output of background commands, ctrl+c ends them.
     """
     session = call_runtime(runtime).session
-    await asyncio.to_thread(refuse_install, session, install_in_shell, command)
+    await asyncio.to_thread(
+        confinement.refuse_install, session, confinement.install_in_shell, command
+    )
     shell, note = await asyncio.to_thread(_open_shell, session, restart)
     if restart and not command.strip():
         return Observation("A new shell was started.")
-    warn_of_sandbox(session, runtime.stream_writer)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
     max_chars = session.max_observation_chars
     if not command.strip():
@@ -61,7 +62,7 @@ def _open_shell(session: Session, restart: bool) -> tuple[Shell, str]:
     """Return the session's shell, and a note if it replaces one that has ended. Blocks."""
     if restart:
         session.drop("bash")
-    sandbox = sandbox_of(session)
+    sandbox = confinement.sandbox_of(session)
     shell = session.handle("bash", lambda: Shell(sandbox))
     if shell.alive:
         return shell, ""

@@ -6,8 +6,7 @@ from typing import Any
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.sandbox.choose import install_in_cell
-from openmanus_graph.backends.sandbox.confinement import refuse_install, sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox import confinement
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
@@ -32,9 +31,9 @@ async def python_execute(  # the model never sees `runtime`
 async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
     """Run code in the thread's kernel."""
     session = call_runtime(runtime).session
-    await asyncio.to_thread(refuse_install, session, install_in_cell, code)
+    await asyncio.to_thread(confinement.refuse_install, session, confinement.install_in_cell, code)
     kernel, note = await asyncio.to_thread(_open_kernel, session)
-    warn_of_sandbox(session, runtime.stream_writer)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
     result = await run_blocking(kernel.pool, work, kernel.stop)
@@ -47,7 +46,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
 
 def _open_kernel(session: Session) -> tuple[Kernel, str]:
     """Return the session's kernel, and a note if it replaces one that has ended. Blocks."""
-    sandbox = sandbox_of(session)
+    sandbox = confinement.sandbox_of(session)
     kernel = session.handle("python", lambda: Kernel(sandbox))
     if kernel.alive:
         return kernel, ""

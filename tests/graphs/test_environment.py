@@ -21,9 +21,9 @@ from openmanus_graph import (
     build_swe_graph,
     open_session,
 )
-from openmanus_graph.backends.sandbox import local
+from openmanus_graph.backends.sandbox import choose
 from openmanus_graph.backends.sandbox.backend import Probe
-from openmanus_graph.backends.sandbox.choose import usual_libraries
+from openmanus_graph.backends.sandbox.confinement import usual_libraries
 from openmanus_graph.prompts import render
 from openmanus_graph.state.settings import SandboxSettings
 from tests.support.graphs import Ran, calls, run_graph, scripted
@@ -95,7 +95,7 @@ async def test_environment_follow_the_settings() -> None:
 async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for backend in (local.Bwrap, local.Nono):
+    for backend in (choose.Bwrap, choose.Nono):
         monkeypatch.setattr(backend, "probe", lambda _: Probe("x", False, "not here"))
     # What was found out is remembered by settings: no other test has these.
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")

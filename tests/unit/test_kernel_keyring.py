@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.sandbox import forked_python, local
+from openmanus_graph.backends.sandbox import choose, forked_python
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
 from openmanus_graph.backends.sandbox.confinement import run_read_only, sandbox_of
 from openmanus_graph.runtime.session import Session
@@ -161,7 +161,7 @@ def test_an_ordinary_user_reaches_no_key_either(tmp_path: Path, keys: str) -> No
         layout = Layout(Workspace(root, base / "private"), scratch, Path(system_python))
         layout.workspace.prepare()
         layout.workspace.python.mkdir()
-        inside = [*local.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
+        inside = [*choose.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
         spec = json.dumps({"no_keys": True})
         launch = [system_python, "-I", "-S", str(base / "launch.py"), spec, *inside]
         plant = f"""

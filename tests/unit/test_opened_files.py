@@ -33,7 +33,7 @@ ALLOWED = {
     "backends/mcp/oauth.py:forget": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:read": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:update": "logins in the person's configuration folder",
-    "backends/sandbox/local.py": SYSTEM,
+    "backends/sandbox/choose.py": SYSTEM,
     "backends/sandbox/scratch.py:local_files": SYSTEM,
     "backends/sandbox/scratch.py:pip_configuration": SYSTEM,
     "backends/sandbox/fork_server.py": INSIDE,

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from openmanus_graph.backends.sandbox import confinement, local
+from openmanus_graph.backends.sandbox import choose, confinement
 from openmanus_graph.backends.sandbox.backend import Layout
 from openmanus_graph.backends.sandbox.confinement import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
@@ -149,7 +149,7 @@ def test_without_a_sandbox_a_workspace_that_cannot_be_copied_is_refused(
 
 def test_a_container_mounts_the_workspace_read_only(workspace: Workspace, tmp_path: Path) -> None:
     layout = Layout(workspace, tmp_path / "scratch", Path("python"), read_only=True)
-    options = local.container_options(layout, SandboxSettings(mode="docker"), {})
+    options = choose.container_options(layout, SandboxSettings(mode="docker"), {})
     root, python = str(workspace.root), str(workspace.python)
     assert {f"{root}:{root}:ro", f"{python}:{python}:ro"} <= set(options)
     assert f"{root}:{root}" not in options

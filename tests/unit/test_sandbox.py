@@ -19,7 +19,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.backends.sandbox import (
     choose,
-    local,
     scratch,
 )
 from openmanus_graph.backends.sandbox.backend import Layout, Probe
@@ -275,7 +274,7 @@ def test_a_mode_is_tried_before_a_run_only_if_it_is_named(monkeypatch: pytest.Mo
         tried.append("bwrap")
         return Probe("bwrap", True, "works")
 
-    monkeypatch.setattr(local.Bwrap, "probe", probe)
+    monkeypatch.setattr(choose.Bwrap, "probe", probe)
     choose.require_sandbox(SandboxSettings())
     assert not tried
     choose.require_sandbox(BWRAP)
@@ -288,8 +287,8 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
 ) -> None:
     assert choose.choose_sandbox(SandboxSettings()).name == "bwrap"
     missing = Probe("x", False, "not here")
-    monkeypatch.setattr(local.Bwrap, "probe", lambda _: missing)
-    monkeypatch.setattr(local.Nono, "probe", lambda _: missing)
+    monkeypatch.setattr(choose.Bwrap, "probe", lambda _: missing)
+    monkeypatch.setattr(choose.Nono, "probe", lambda _: missing)
     choice = choose.choose_sandbox(SandboxSettings())
     assert choice.name == "none"
     unconfined = choice(layout(tmp_path / "w", tmp_path / "s"), SandboxSettings())
@@ -392,7 +391,7 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
     root = tmp_path / "w"
     places = layout(root, tmp_path / "s")
     settings = SandboxSettings(mode="docker", memory_mb=100, processes=50, image="im")
-    launch = local.Docker(places, settings).launch(["python3"], {"PATH": "/v"}, 1)
+    launch = choose.Docker(places, settings).launch(["python3"], {"PATH": "/v"}, 1)
     line = " ".join(launch.argv)
     assert line.endswith("im python3")
     for part in (
@@ -415,14 +414,14 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
 
 
 def test_an_office_finds_its_configuration(tmp_path: Path) -> None:
-    argv = local.bwrap_argv(layout(tmp_path / "w", tmp_path / "s"), BWRAP)
+    argv = choose.bwrap_argv(layout(tmp_path / "w", tmp_path / "s"), BWRAP)
     place = "/etc/libreoffice"  # Debian's: without it no document is converted
     assert ["--ro-bind-try", place, place] == argv[argv.index(place) - 1 :][:3]
 
 
 def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
     places = layout(tmp_path / "w", tmp_path / "s")
-    backend = local.Nono(places, BWRAP)
+    backend = choose.Nono(places, BWRAP)
     launch = backend.launch(["sh"], {}, 1)
     rules = launch.confine["nono"]
     assert launch.argv == ("sh",)
@@ -450,7 +449,7 @@ def test_ordinary_user_is_confined_too(tmp_path: Path) -> None:
     try:
         places = layout(base / "w", base / "s")
         look = "cat key 2>/dev/null; ls .openmanus; echo mine >f; cat f; ls /root; id -u; ls /home"
-        argv = [*local.bwrap_argv(places, BWRAP), "--", "sh", "-c", f"({look}) 2>&1"]
+        argv = [*choose.bwrap_argv(places, BWRAP), "--", "sh", "-c", f"({look}) 2>&1"]
         if os.geteuid() == 0:
             for path in (base, *base.rglob("*")):
                 os.chown(path, 65534, 65534)

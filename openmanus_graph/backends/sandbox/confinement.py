@@ -3,10 +3,12 @@
 `run_read_only` runs a single command that can read the workspace but cannot change it.
 """
 
+import ast
 import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -15,10 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path, PurePosixPath
 
-from openmanus_graph.backends.sandbox import choose, forked_python, scratch
+from openmanus_graph.backends.sandbox import forked_python, scratch
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
+from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network
 from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree, make_group, rlimits
 from openmanus_graph.backends.sandbox.remote_program import MARKER
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
@@ -28,6 +33,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.shutdown import signals_held
 from openmanus_graph.runtime.tree_copy import copy_entry
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import SandboxSettings
 
 MOST_COPIED_BYTES = 500 << 20
@@ -51,7 +57,7 @@ class Sandbox:
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
-        kind = choose.choose_sandbox(settings)
+        kind = choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
         self.trees: list[Tree] = []
@@ -80,7 +86,7 @@ class Sandbox:
     @property
     def reaches_network(self) -> bool:
         """Whether programs reach the network, allowed or not."""
-        return choose.reaches_network(self.backend.name, self.settings)
+        return reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a program."""
@@ -201,6 +207,29 @@ def sandbox_of(session: Session) -> Sandbox:
     return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
 
 
+_USUAL = (
+    "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
+    "openpyxl", "docx", "pptx", "pypdf", "reportlab", "PIL", "bs4",
+    "requests",
+)  # fmt: skip
+"""Names of modules: tables, charts, documents, pictures, web."""
+
+
+def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:
+    """Return the usual modules that can be imported; none if the Python is not ours. Blocks.
+
+    Packages that a thread has installed are left out.
+    """
+    return () if settings.mode in ("docker", "ssh") else _installed()
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Look for the modules' files, without importing any."""
+    folders = [str(folder) for folder in scratch.package_folders()]
+    return tuple(name for name in _USUAL if PathFinder.find_spec(name, folders) is not None)
+
+
 def refuse_install(session: Session, find: Callable[[str], str], text: str) -> None:
     """Raise TrustedToolError if `text` installs packages but the sandbox has no network. Blocks.
 
@@ -210,13 +239,71 @@ def refuse_install(session: Session, find: Callable[[str], str], text: str) -> N
     command = "" if settings.network else find(text)
     if not command or sandbox_of(session).reaches_network:
         return
-    there = ", ".join(choose.usual_libraries(settings))
+    there = ", ".join(usual_libraries(settings))
     raise TrustedToolError(
         f"Nothing was run: `{command}` needs the network, which is off for Python and the shell. "
         + (f"Use what is there, such as {there}" if there else "Use what is there")
         + ", or install from files with --no-index. Only the person can switch it on: --network, "
         "or network = true under [sandbox]."
     )
+
+
+_PIP = re.compile(r"pip[\d.]*")
+_PYTHON = re.compile(r"python[\d.]*")
+_NEEDS_NO_NETWORK = frozenset({"--no-index", "--help", "-h"})
+_LOCAL = re.compile(r"(?!.*://)(?:[.~/].*|.*/.*|.*\.(?:whl|zip|tar\.gz))")
+"""A package that is a path."""
+_TAKES_VALUE = frozenset({
+    "-c", "--constraint", "-t", "--target", "--prefix", "--root", "--python", "-p",
+    "--cache-dir", "-f", "--find-links", "--timeout", "--retries", "--progress-bar", "--proxy",
+})  # fmt: skip
+_MAGIC = re.compile(r"^[ \t]*(?:%(?=pip\b|uv\b)|!!?)[ \t]*(\S.*)$", re.MULTILINE)
+"""A line of a notebook's cell that is a command."""
+
+
+def install_in_shell(text: str) -> str:
+    """Return the first command of a shell text that needs the network to install; else nothing."""
+    if "pip" not in text:
+        return ""
+    found = read_shell_text(text).found
+    return next((one for one in found if _needs_network(_pip_arguments(one.split()))), "")
+
+
+def install_in_cell(code: str) -> str:
+    """Do the same for a notebook's cell: its lines that begin with `%` or `!`."""
+    lines: list[str] = _MAGIC.findall(code)
+    found = next((one for line in lines if (one := install_in_shell(line))), "")
+    if found:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            ast.parse(code)
+            return ""  # the lines are only text in a string: as commands they are not Python
+    return found
+
+
+def _pip_arguments(words: Sequence[str]) -> Sequence[str]:
+    """Return what pip is called with; nothing if the command is not pip."""
+    name = PurePosixPath(words[0]).name if words else ""
+    if _PIP.fullmatch(name):
+        return words[1:]
+    if name == "uv" and words[1:2] == ["pip"]:
+        return words[2:]
+    if _PYTHON.fullmatch(name) and "-m" in words[:-1]:
+        at = words.index("-m") + 1
+        return words[at + 1 :] if words[at] == "pip" else ()
+    return ()
+
+
+def _needs_network(arguments: Sequence[str]) -> bool:
+    """Return True if a call of pip installs something that is not a path."""
+    if "install" not in arguments or not _NEEDS_NO_NETWORK.isdisjoint(arguments):
+        return False
+    after = arguments[arguments.index("install") + 1 :]
+    packages = [
+        word
+        for before, word in zip(("", *after), after, strict=False)
+        if not word.startswith("-") and before not in _TAKES_VALUE
+    ]
+    return not all(map(_LOCAL.fullmatch, packages)) or "-r" in after
 
 
 @dataclass(frozen=True)

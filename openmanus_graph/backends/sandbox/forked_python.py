@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 
 import psutil
 
-from openmanus_graph.backends.sandbox import local, scratch
+from openmanus_graph.backends.sandbox import choose, scratch
 from openmanus_graph.backends.sandbox.backend import Backend
 from openmanus_graph.backends.sandbox.process_tree import Tree, rlimits
 from openmanus_graph.runtime.shutdown import signals_held
@@ -56,7 +56,7 @@ class ForkServer:
         self._refused = False
         """Whether a start has failed: the next ones would fail too."""
         variables = scratch.sandbox_environment(
-            home=local.HOME, tmp="/tmp", path=scratch.SYSTEM_PATH, network=False, host=os.environ
+            home=choose.HOME, tmp="/tmp", path=scratch.SYSTEM_PATH, network=False, host=os.environ
         )
         with _sealed_copy(os.path.realpath(sys.executable)) as program:
             self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -116,7 +116,7 @@ def can_fork(sandbox: ProgramStarter) -> bool:
 
     False if the thread has installed packages: they could be other versions of the loaded ones.
     """
-    if sandbox.backend.name != local.Bwrap.name:
+    if sandbox.backend.name != choose.Bwrap.name:
         return False
     try:
         workspace = sandbox.workspace
