@@ -1,7 +1,7 @@
 """OpenManus as LangGraph graphs: agents that get a task done with real tools.
 
-Importing this package loads no heavy library. The public names, listed in `__init__.pyi`, are loaded
-when they are used.
+Importing this package loads no heavy library. The public names, listed in `__init__.pyi`, are
+loaded when they are used.
 
 Folders import downwards only (`lint-imports`, by the contract in `pyproject.toml`):
 interfaces, demo, graphs | testing, nodes, tools, planning, tool_calls, model_calls, backends,

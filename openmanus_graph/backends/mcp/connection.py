@@ -20,6 +20,7 @@ from mcp.client.session import (
     ElicitationFnT,
     SamplingFnT,
 )
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
@@ -319,8 +320,13 @@ async def _open_with_transport(
             else:
                 client = await asyncio.to_thread(transports.Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
-                open_streams = transports.http_streams if kind == "http" else transports.sse_streams
-                streams = open_streams(server, client)
+                if kind == "http":
+                    url, limit = server.url or "", transports.MAX_MESSAGE
+                    streams = streamable_http_client(
+                        url, http_client=client, max_sse_event_size=limit
+                    )
+                else:
+                    streams = transports.sse_streams(server, client)
             read, write = await stack.enter_async_context(streams)
             incoming = _IncomingStream(read)
             session = _session(incoming, write, callbacks, diagnostics)

@@ -123,14 +123,6 @@ def sanitize_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
     return kept if len(kept) <= limit else f"{kept[:limit]} [...]"
 
 
-def in_previous_order(
-    new: Sequence[ListedTool], previous: Sequence[ListedTool]
-) -> tuple[ListedTool, ...]:
-    """Sort a new list like the previous one, so that the prompt prefix stays cacheable."""
-    places = {tool.name: place for place, tool in enumerate(previous)}
-    return tuple(sorted(new, key=lambda tool: places.get(tool.name, len(places))))
-
-
 def difference(old: Sequence[ListedTool], new: Sequence[ListedTool]) -> dict[str, list[str]]:
     """Return the names of the tools that are `new`, `gone` and `changed`."""
     before, after = ({tool.name: tool for tool in tools} for tools in (old, new))

@@ -242,9 +242,10 @@ class ManagedServer:
         # Digests of all tools are compared, because the user can offer others later.
         known = listed_tools.offered_tools(replace(self.server, allow=None, deny=()), listed)
         changed = await asyncio.to_thread(listed_tools.changed_tools, self.server, known)
-        found = listed_tools.in_previous_order(
-            listed_tools.offered_tools(self.server, listed), self.tools
-        )
+        # In the previous order, so that the prompt prefix stays cacheable.
+        places = {tool.name: place for place, tool in enumerate(self.tools)}
+        offered = listed_tools.offered_tools(self.server, listed)
+        found = tuple(sorted(offered, key=lambda tool: places.get(tool.name, len(places))))
         is_update = self.state != "starting"
         newly_changed = [one.name for one in found if one.name in changed.keys() - self.changed]
         self.changed = changed

@@ -19,7 +19,6 @@ import httpx2
 import mcp_types as types
 from mcp.client.auth import OAuthFlowError
 from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from typing_extensions import override
@@ -119,14 +118,6 @@ def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
 
         return client_credentials(server, store)
     return StoredLogin(server, store) if store.read().tokens else None
-
-
-def http_streams(
-    server: MCPServer, client: Client
-) -> contextlib.AbstractAsyncContextManager[tuple[Any, Any]]:
-    """Connect by streamable HTTP."""
-    url = server.url or ""
-    return streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
 
 
 @contextlib.asynccontextmanager

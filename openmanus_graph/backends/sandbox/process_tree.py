@@ -346,9 +346,18 @@ class LimitMonitor:
             self._wake.clear()
 
     def _used_bytes(self) -> int:
-        if self._measured is None:
-            return used_bytes(self._folders)
-        return self._ask(self._backend.used_bytes, self._last_size)
+        """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
+        if self._measured is not None:
+            return self._ask(self._backend.used_bytes, self._last_size)
+        total, waiting = 0, [str(folder) for folder in self._folders]
+        while waiting:
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        return total
 
     def _ask(self, question: Callable[[], T], last: T) -> T:
         """Ask the backend. On ToolError end all programs and return the `last` answer.
@@ -420,16 +429,3 @@ def _usage(tree: Tree) -> tuple[int, int]:
         with contextlib.suppress(psutil.Error):
             memory += process.memory_info().rss
     return len(members), memory
-
-
-def used_bytes(folders: Sequence[Path]) -> int:
-    """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
-    total, waiting = 0, [str(folder) for folder in folders]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return total
