@@ -109,7 +109,7 @@ class Diagnostics:
             return f"It wants a login: {command}."
         scope = wanted_scope(response)
         if scope is not None:
-            return f"The login lacks a scope{f' ({scope})' if scope else ''}: {command}."
+            return f"The login needs another scope{f' ({scope})' if scope else ''}: {command}."
         return _STATUS_HINTS.get(response.status_code, "")
 
     def hints(self) -> str:

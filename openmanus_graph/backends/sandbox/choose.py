@@ -201,7 +201,7 @@ def _masked(layout: Layout) -> list[Path]:
 
 
 class Docker(_Mounted):
-    """Runs each program in a container of its own, by the docker or podman command.
+    """Runs each program in a separate container, by the docker or podman command.
 
     The image's Python must have ipykernel.
     """

@@ -37,7 +37,7 @@ from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import SandboxSettings
 
 MOST_COPIED_BYTES = 500 << 20
-"""Of a workspace that is copied, where there is no sandbox that keeps it as it is."""
+"""Limit of a workspace that is copied because no sandbox protects it."""
 _POLL_S = 0.1
 _PROGRAM = ("bash", "--noprofile", "--norc", "-c", 'cd -- "$1" && eval "$2"', "bash")
 _serial = itertools.count(1)

@@ -334,7 +334,7 @@ class Shell:
         return self._read_state()
 
     def _ask_state(self, limit_s: float = _STOP_TIMEOUT_S) -> None:
-        """Have the shell write its state; there is no file if it does not."""
+        """Have the shell write its state. If it does not, there is no file."""
         self._files.remove(self._run / _STATE)
         target = shlex.quote(self._sandbox.backend.inside(self._run / _STATE))
         self._execute(f"{SHELL_STATE_COMMAND} >|{target}; ", limit_s)

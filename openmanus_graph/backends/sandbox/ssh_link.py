@@ -109,7 +109,7 @@ class SshLink:
         return bool(opened["new"])
 
     def shared(self, *options: str, program: str = "") -> list[str]:
-        """Make a command that uses this connection, and never makes one of its own."""
+        """Return a command that uses this connection and never opens another."""
         own = ("-S", str(self._control), "-F", "none", "-o", "ProxyCommand=false")
         return _ssh_command(self._settings, *own, *options, program=program)
 
