@@ -95,8 +95,11 @@ async def test_environment_follow_the_settings() -> None:
 async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def missing(_: SandboxSettings) -> Probe:
+        return Probe("x", False, "not here")
+
     for backend in (choose.Bwrap, choose.Nono):
-        monkeypatch.setattr(backend, "probe", lambda _: Probe("x", False, "not here"))
+        monkeypatch.setattr(backend, "probe", missing)
     # What was found out is remembered by settings: no other test has these.
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")
     ran = await run_graph(build_manus_graph(), "done")

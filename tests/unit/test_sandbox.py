@@ -286,9 +286,12 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert choose.choose_sandbox(SandboxSettings()).name == "bwrap"
-    missing = Probe("x", False, "not here")
-    monkeypatch.setattr(choose.Bwrap, "probe", lambda _: missing)
-    monkeypatch.setattr(choose.Nono, "probe", lambda _: missing)
+
+    def missing(_: SandboxSettings) -> Probe:
+        return Probe("x", False, "not here")
+
+    monkeypatch.setattr(choose.Bwrap, "probe", missing)
+    monkeypatch.setattr(choose.Nono, "probe", missing)
     choice = choose.choose_sandbox(SandboxSettings())
     assert choice.name == "none"
     unconfined = choice(layout(tmp_path / "w", tmp_path / "s"), SandboxSettings())
