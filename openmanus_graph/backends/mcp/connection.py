@@ -14,12 +14,7 @@ from typing import Any
 
 import httpx2
 import mcp_types as types
-from mcp.client.session import (
-    ClientRequestContext,
-    ClientSession,
-    ElicitationFnT,
-    SamplingFnT,
-)
+from mcp.client.session import ClientRequestContext, ClientSession, ElicitationFnT, SamplingFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
