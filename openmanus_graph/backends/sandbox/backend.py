@@ -159,7 +159,7 @@ class Backend:
 
     @classmethod
     def probe(cls, settings: SandboxSettings) -> Probe:
-        """Return whether this kind works here. Blocks for some tens of milliseconds."""
+        """Check if this kind works here. Blocks for some tens of milliseconds."""
         raise NotImplementedError
 
     @property
