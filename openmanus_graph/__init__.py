@@ -1,9 +1,9 @@
 """OpenManus as LangGraph graphs: agents that get a task done with real tools.
 
-Importing this package pulls in no heavy library: the public names, all of which stand in
-`__init__.pyi`, are loaded when they are used.
+Importing this package loads no heavy library. The public names, listed in `__init__.pyi`, are
+loaded when they are used.
 
-Its folders import downwards only (`lint-imports`, by the contract in `pyproject.toml`):
+Folders import downwards only (`lint-imports`, by the contract in `pyproject.toml`):
 interfaces, demo, graphs | testing, nodes, tools, planning, tool_calls, model_calls, backends,
 runtime, config, safety, conversation, prompts, state, errors.
 """

@@ -1,28 +1,25 @@
-"""The errors people and models are meant to read."""
+"""The errors whose text is written for people and models."""
 
 
 class ToolError(Exception):
-    """What a tool tells the model: what failed, why, and what to try next."""
+    """A tool's error for the model: what failed, why, and what to try next."""
 
 
 class TrustedToolError(ToolError):
-    """A ToolError that holds nothing but our words and the call's own.
+    """A ToolError that contains only our words and the call's own.
 
-    It is not marked as coming from outside, and nothing foreign was read by it.
+    It is not marked as untrusted, and does not taint the run.
     """
 
 
 class NamesError(ToolError):
-    """A ToolError that holds names of files beside our words and the call's own.
-
-    It counts as a listing of these files.
-    """
+    """A ToolError that also contains names of files. It counts as a listing of these files."""
 
 
 class ConfigError(ValueError):
-    """What the developer or the command's user has to change, and to what.
+    """Says what the developer or the command's user has to change, and to what.
 
-    A `ValueError`: LangGraph's API tells its clients the words of such errors, of others none.
+    It is a `ValueError` because LangGraph's API sends its clients the text of such errors only.
     """
 
 
@@ -35,10 +32,10 @@ class UnavailableError(StorageError):
 
 
 class RefusedDataError(StorageError):
-    """Data from a file or a database that may not be read. Nothing of it was run or used.
+    """Data from a file or a database that must not be read. None of it was run or used.
 
     Args:
-        what: It holds, as a noun.
+        what: A noun that names what it holds.
     """
 
     def __init__(self, what: str) -> None:
@@ -50,7 +47,7 @@ class RefusedDataError(StorageError):
 
 
 def install_extra(extra: str) -> str:
-    """Say how an optional extra of this package is installed; the end of an error's text."""
+    """Return how to install an optional extra of this package, as the end of an error's text."""
     return (
         f'Install it with: pip install "openmanus-graph[{extra}]" '
         f"(in a clone: uv sync --extra {extra})."

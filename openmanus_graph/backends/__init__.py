@@ -1,5 +1,5 @@
-"""The outer world, one package each: providers of models, sandbox, browser, web, databases.
+"""The outside world, one package each: providers of models, sandbox, browser, web, databases.
 
-They know how to reach a thing, and nothing of agents. Everything from `model_calls` upwards may
-import them; they import `runtime` and what lies below it.
+They know nothing of agents. Everything from `model_calls` upwards may import them. They import
+`runtime` and the folders below it.
 """

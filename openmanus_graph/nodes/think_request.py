@@ -15,7 +15,7 @@ from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP_HANDLE
 from openmanus_graph.backends.files.overview import made_files, workspace_listing
 from openmanus_graph.backends.persistence.steering import SteeringReader
 from openmanus_graph.backends.sandbox.choose import backend_name, reaches_network
-from openmanus_graph.backends.sandbox.libraries import usual_libraries
+from openmanus_graph.backends.sandbox.confinement import usual_libraries
 from openmanus_graph.conversation import history, replies
 from openmanus_graph.conversation.announcements import named_files
 from openmanus_graph.conversation.history import ENVIRONMENT_KEY, LISTING, with_environment

@@ -13,8 +13,12 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_content import content_problem
-from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
-from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
+from openmanus_graph.backends.sandbox.confinement import (
+    ReadOnlyResult,
+    run_read_only,
+    sandbox_of,
+    warn_of_sandbox,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import awaited_fact, recorded_fact

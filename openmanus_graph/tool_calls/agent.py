@@ -33,7 +33,7 @@ from openmanus_graph.tool_calls.tool_search import ToolSearch
 from openmanus_graph.tool_calls.toolset import Toolset
 
 if TYPE_CHECKING:
-    from openmanus_graph.backends.mcp.schemas import DescribedTool
+    from openmanus_graph.backends.mcp.listed_tools import DescribedTool
     from openmanus_graph.backends.mcp.tool import ServerTools
     from openmanus_graph.runtime.middleware import Middleware
 
@@ -333,7 +333,7 @@ async def record_server_tools(
 def recorded_server_tools(offered: Mapping[str, Any], session: Session) -> Sequence[BaseTool]:
     """Return the tools that servers had offered, the same objects as long as they are the same."""
     # Only here: a run without servers loads nothing of them.
-    from openmanus_graph.backends.mcp.schemas import RecordedTool
+    from openmanus_graph.backends.mcp.listed_tools import RecordedTool
 
     def make() -> tuple[RecordedTool, ...]:
         return tuple(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
-from openmanus_graph.backends.sandbox.bwrap import HOME
+from openmanus_graph.backends.sandbox.choose import HOME
 from tests.support.cli import Cli, Result
 from tests.support.limits import BACKSTOP_S
 from tests.support.mcp_servers import file_of, raw

@@ -21,9 +21,9 @@ from openmanus_graph import (
     build_swe_graph,
     open_session,
 )
-from openmanus_graph.backends.sandbox import bwrap, nono
+from openmanus_graph.backends.sandbox import choose
 from openmanus_graph.backends.sandbox.backend import Probe
-from openmanus_graph.backends.sandbox.libraries import usual_libraries
+from openmanus_graph.backends.sandbox.confinement import usual_libraries
 from openmanus_graph.prompts import render
 from openmanus_graph.state.settings import SandboxSettings
 from tests.support.graphs import Ran, calls, run_graph, scripted
@@ -95,8 +95,11 @@ async def test_environment_follow_the_settings() -> None:
 async def test_programs_without_a_sandbox_are_said_to_reach_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for backend in (bwrap, nono):
-        monkeypatch.setattr(backend, "probe", lambda: Probe("x", False, "not here"))
+    def missing(_: SandboxSettings) -> Probe:
+        return Probe("x", False, "not here")
+
+    for backend in (choose.Bwrap, choose.Nono):
+        monkeypatch.setattr(backend, "probe", missing)
     # What was found out is remembered by settings: no other test has these.
     await asyncio.to_thread(Path("openmanus.toml").write_text, "[sandbox]\nprocesses = 432\n")
     ran = await run_graph(build_manus_graph(), "done")

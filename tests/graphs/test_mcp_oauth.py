@@ -129,7 +129,7 @@ async def test_more_rights_are_asked_for_at_the_next_login_and_other_tools_go_on
         server = shop.server()
         await log_in(server)
         ran = await use(server, "buy", "look")
-        assert "lacks a scope (orders): run `openmanus mcp login shop`" in ran.results()[0]
+        assert "needs another scope (orders): run `openmanus mcp login shop`" in ran.results()[0]
         assert "did look" in ran.results()[1]
         assert (await log_in(server)).scope == "read orders"
         assert "did buy" in (await use(server, "buy")).results()[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openmanus_graph.backends.sandbox.backend import Layout
-from openmanus_graph.backends.sandbox.bwrap import bwrap_argv
+from openmanus_graph.backends.sandbox.choose import bwrap_argv
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
 from tests.support.limits import BACKSTOP_S

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.backends.sandbox.libraries import install_in_cell, install_in_shell
+from openmanus_graph.backends.sandbox.confinement import install_in_cell, install_in_shell
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.backends.sandbox import bwrap, confinement
+from openmanus_graph.backends.sandbox import choose, forked_python
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
-from openmanus_graph.backends.sandbox.confinement import sandbox_of
-from openmanus_graph.backends.sandbox.read_only import run_read_only
+from openmanus_graph.backends.sandbox.confinement import run_read_only, sandbox_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SandboxMode
@@ -121,7 +120,7 @@ def test_no_program_reaches_a_key(
 def test_a_kernel_that_was_started_and_not_forked_reaches_none(
     tmp_path: Path, serials: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confinement, "use_fork_server", lambda: None)
+    monkeypatch.setattr(forked_python, "use_fork_server", lambda: None)
     with contextlib.closing(opened(tmp_path / "work", "bwrap")) as session:
         assert_nothing_is_reached(python(session, serials))
 
@@ -161,7 +160,7 @@ def test_an_ordinary_user_reaches_no_key_either(tmp_path: Path, keys: str) -> No
         layout = Layout(Workspace(root, base / "private"), scratch, Path(system_python))
         layout.workspace.prepare()
         layout.workspace.python.mkdir()
-        inside = [*bwrap.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
+        inside = [*choose.bwrap_argv(layout, SandboxSettings()), "--", system_python, PROGRAM]
         spec = json.dumps({"no_keys": True})
         launch = [system_python, "-I", "-S", str(base / "launch.py"), spec, *inside]
         plant = f"""

@@ -12,10 +12,15 @@ from mcp_types import ElicitResult, InitializeResult
 from pydantic import ValidationError
 
 from openmanus_graph import Context, MCPServer
+from openmanus_graph.backends.mcp.calls import question_text, read_answer
 from openmanus_graph.backends.mcp.failures import Diagnostics
-from openmanus_graph.backends.mcp.listed_tools import sanitize_text
-from openmanus_graph.backends.mcp.schemas import MAX_CHARS, for_models, is_schema, problems_of
-from openmanus_graph.backends.mcp.server_requests import question_text, read_answer
+from openmanus_graph.backends.mcp.listed_tools import (
+    MAX_CHARS,
+    for_models,
+    is_schema,
+    problems_of,
+    sanitize_text,
+)
 from openmanus_graph.backends.mcp.tool import MAX_NAME_CHARS, tool_name
 from openmanus_graph.backends.mcp.transports import Client
 from openmanus_graph.config.resolve import resolve_settings

@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from openmanus_graph.backends.sandbox import docker, read_only
+from openmanus_graph.backends.sandbox import choose, confinement
 from openmanus_graph.backends.sandbox.backend import Layout
-from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
+from openmanus_graph.backends.sandbox.confinement import ReadOnlyResult, run_read_only
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SandboxMode
@@ -130,7 +130,7 @@ def test_in_an_empty_folder_there_is_none_of_the_work(
 def test_without_a_sandbox_a_workspace_too_large_to_copy_is_refused(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_only, "MOST_COPIED_BYTES", 3)
+    monkeypatch.setattr(confinement, "MOST_COPIED_BYTES", 3)
     with pytest.raises(ToolError, match="no sandbox, and the workspace has more than"):
         look(workspace, "true", "none")
     assert look(workspace, "true").code == 0, "a sandbox copies nothing"
@@ -149,7 +149,7 @@ def test_without_a_sandbox_a_workspace_that_cannot_be_copied_is_refused(
 
 def test_a_container_mounts_the_workspace_read_only(workspace: Workspace, tmp_path: Path) -> None:
     layout = Layout(workspace, tmp_path / "scratch", Path("python"), read_only=True)
-    options = docker.container_options(layout, SandboxSettings(mode="docker"), {})
+    options = choose.container_options(layout, SandboxSettings(mode="docker"), {})
     root, python = str(workspace.root), str(workspace.python)
     assert {f"{root}:{root}:ro", f"{python}:{python}:ro"} <= set(options)
     assert f"{root}:{root}" not in options

@@ -18,16 +18,12 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.backends.sandbox import (
-    bwrap,
     choose,
-    docker,
-    environment,
-    nono,
     scratch,
 )
 from openmanus_graph.backends.sandbox.backend import Layout, Probe
 from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
-from openmanus_graph.backends.sandbox.limits import make_group, rlimits
+from openmanus_graph.backends.sandbox.process_tree import make_group, rlimits
 from openmanus_graph.backends.sandbox.scratch import make_scratch, remove_folder
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
@@ -219,7 +215,7 @@ async def test_where_the_network_is_reached_pip_is_run(
 def test_environment_is_an_allow_list_without_credentials() -> None:
     host = {"PIP_INDEX_URL": "https://user:pass@index.test/simple", "AWS_KEY": "1", "TZ": "UTC"}
     make = functools.partial(
-        environment.sandbox_environment, home="/h", tmp="/tmp", path="/v/bin", host=host
+        scratch.sandbox_environment, home="/h", tmp="/tmp", path="/v/bin", host=host
     )
     off, on = make(network=False), make(network=True)
     assert "PIP_INDEX_URL" not in off
@@ -237,7 +233,7 @@ def test_pip_configuration_is_merged_without_credentials(tmp_path: Path) -> None
     )
     more = tmp_path / "more.conf"
     more.write_text("[install]\nno-deps = true\n")
-    merged = environment.pip_configuration({"PIP_CONFIG_FILE": str(more)}, tmp_path, tmp_path)
+    merged = scratch.pip_configuration({"PIP_CONFIG_FILE": str(more)}, tmp_path, tmp_path)
     assert "https://index.test/simple" in merged
     assert "word" not in merged
     assert "https://a.test\n    https://b.test" in merged
@@ -250,7 +246,7 @@ def test_local_files_never_show_the_home(tmp_path: Path) -> None:
     home.mkdir()
     wheels.mkdir()
     texts = [f"find-links = file://{wheels} {tmp_path} /", f"cert = {home}/none"]
-    assert environment.local_files(texts, home) == [wheels]
+    assert scratch.local_files(texts, home) == [wheels]
 
 
 def test_python_of_another_version_is_made_again(tmp_path: Path) -> None:
@@ -273,11 +269,11 @@ def test_named_mode_that_does_not_work_says_how_to_mend_it(monkeypatch: pytest.M
 def test_a_mode_is_tried_before_a_run_only_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def probe() -> Probe:
+    def probe(_: SandboxSettings) -> Probe:
         tried.append("bwrap")
         return Probe("bwrap", True, "works")
 
-    monkeypatch.setattr(bwrap, "probe", probe)
+    monkeypatch.setattr(choose.Bwrap, "probe", probe)
     choose.require_sandbox(SandboxSettings())
     assert not tried
     choose.require_sandbox(BWRAP)
@@ -285,15 +281,20 @@ def test_a_mode_is_tried_before_a_run_only_if_it_is_named(monkeypatch: pytest.Mo
 
 
 def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert choose.choose_sandbox(SandboxSettings()).name == "bwrap"
-    missing = Probe("x", False, "not here")
-    monkeypatch.setattr(bwrap, "probe", lambda: missing)
-    monkeypatch.setattr(nono, "probe", lambda: missing)
+
+    def missing(_: SandboxSettings) -> Probe:
+        return Probe("x", False, "not here")
+
+    monkeypatch.setattr(choose.Bwrap, "probe", missing)
+    monkeypatch.setattr(choose.Nono, "probe", missing)
     choice = choose.choose_sandbox(SandboxSettings())
     assert choice.name == "none"
-    assert "every file of this account" in choice.warning
+    unconfined = choice(layout(tmp_path / "w", tmp_path / "s"), SandboxSettings())
+    assert "every file of this account" in unconfined.warning
 
 
 @contextlib.contextmanager
@@ -392,9 +393,7 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
     root = tmp_path / "w"
     places = layout(root, tmp_path / "s")
     settings = SandboxSettings(mode="docker", memory_mb=100, processes=50, image="im")
-    launch = docker.Docker(places, settings).launch(
-        ["python3"], {"PATH": "/v"}, terminal=False, output=1
-    )
+    launch = choose.Docker(places, settings).launch(["python3"], {"PATH": "/v"}, 1)
     line = " ".join(launch.argv)
     assert line.endswith("im python3")
     for part in (
@@ -417,14 +416,15 @@ def test_docker_command_limits_mounts_and_hides(tmp_path: Path) -> None:
 
 
 def test_an_office_finds_its_configuration(tmp_path: Path) -> None:
-    argv = bwrap.bwrap_argv(layout(tmp_path / "w", tmp_path / "s"), BWRAP)
+    argv = choose.bwrap_argv(layout(tmp_path / "w", tmp_path / "s"), BWRAP)
     place = "/etc/libreoffice"  # Debian's: without it no document is converted
     assert ["--ro-bind-try", place, place] == argv[argv.index(place) - 1 :][:3]
 
 
 def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
     places = layout(tmp_path / "w", tmp_path / "s")
-    launch = nono.Nono(places, BWRAP).launch(["sh"], {}, terminal=False, output=1)
+    backend = choose.Nono(places, BWRAP)
+    launch = backend.launch(["sh"], {}, 1)
     rules = launch.confine["nono"]
     assert launch.argv == ("sh",)
     private = tmp_path / "private"
@@ -435,7 +435,7 @@ def test_nono_allows_the_workspace_and_little_else(tmp_path: Path) -> None:
     assert "/usr" in rules["read"]
     assert not {"/", "/etc", "/proc", "/root", "/home", "/tmp"} & {*rules["read"], *rules["write"]}
     assert not rules["network"]
-    assert "key" in nono.warning(places)
+    assert "key" in backend.warning
 
 
 def test_charts_fall_back_to_a_font_that_shows_chinese(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_ordinary_user_is_confined_too(tmp_path: Path) -> None:
     try:
         places = layout(base / "w", base / "s")
         look = "cat key 2>/dev/null; ls .openmanus; echo mine >f; cat f; ls /root; id -u; ls /home"
-        argv = [*bwrap.bwrap_argv(places, BWRAP), "--", "sh", "-c", f"({look}) 2>&1"]
+        argv = [*choose.bwrap_argv(places, BWRAP), "--", "sh", "-c", f"({look}) 2>&1"]
         if os.geteuid() == 0:
             for path in (base, *base.rglob("*")):
                 os.chown(path, 65534, 65534)

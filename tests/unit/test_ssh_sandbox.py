@@ -20,10 +20,10 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from openmanus_graph.backends.sandbox import ssh
 from openmanus_graph.backends.sandbox.choose import choose_sandbox
-from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
-from openmanus_graph.backends.sandbox.read_only import run_read_only
+from openmanus_graph.backends.sandbox.confinement import Sandbox, run_read_only, sandbox_of
 from openmanus_graph.backends.sandbox.shell import Shell
 from openmanus_graph.backends.sandbox.ssh import Mirror
+from openmanus_graph.backends.sandbox.ssh_link import SshLink
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
@@ -314,7 +314,7 @@ def test_a_host_is_never_an_option(name: str) -> None:
         ssh_name(name)
 
 
-class HostileSide:
+class HostileSide(SshLink):
     """A machine whose program is not ours any more."""
 
     def __init__(self, listed: list[str], given: list[str]) -> None:

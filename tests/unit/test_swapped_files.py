@@ -20,8 +20,9 @@ from langchain_core.tools import StructuredTool
 from openmanus_graph.backends.browser.tab import keep_file
 from openmanus_graph.backends.files.overview import workspace_overview
 from openmanus_graph.backends.sandbox.backend import ControlFiles
-from openmanus_graph.backends.sandbox.read_only import _copy  # pyright: ignore[reportPrivateUsage]  # what runs without a sandbox gets
+from openmanus_graph.backends.sandbox.confinement import _copy  # pyright: ignore[reportPrivateUsage]  # what runs without a sandbox gets
 from openmanus_graph.backends.sandbox.ssh import Mirror
+from openmanus_graph.backends.sandbox.ssh_link import SshLink
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
@@ -242,7 +243,10 @@ def copies(place: Place, turn: int) -> str:
 def mirrored(place: Place, turn: int) -> str:
     sent = list[bytes]()
 
-    class Other:
+    class Other(SshLink):
+        def __init__(self) -> None:
+            pass
+
         def ask(self, request: dict[str, Any], body: Any = (), size: int = 0) -> dict[str, Any]:
             sent.extend(body)
             return {"now": {name: mark for name, mark, _ in request["entries"]}}

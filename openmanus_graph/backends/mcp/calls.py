@@ -1,33 +1,42 @@
-"""The open calls of a server, and the requests that the server sends during them.
+"""One call as its reader sees it: progress, the server's requests, and the result.
 
-`Calls` runs on the servers' event loop.
+Servers request two things during a call: elicitation asks the user, sampling asks the model.
 """
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import hashlib
+import json
+import mimetypes
 import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mcp_types as types
-from mcp.client.session import ClientRequestContext
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from openmanus_graph.backends.mcp.connection import Connection
-from openmanus_graph.backends.mcp.failures import ENDED, PROBLEMS, UNSURE, is_loss
-from openmanus_graph.errors import ToolError
-from openmanus_graph.state.validation import validation_problems
+from openmanus_graph.backends.mcp.listed_tools import is_schema, sanitize_text
+from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.tool_runtime import CallRuntime
+from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.state.interrupts import Decision, question_request, read_decision, read_text
+from openmanus_graph.state.validation import schema_problems
 
-LINK_TIMEOUT_S = 10.0
-LINKS = 3
-"""Most linked resources that are fetched with a result."""
-FINAL_RESPONSE_S = 0.2
-"""How long to wait for results that a server wrote just before its connection ended."""
+PROGRESS_INTERVAL_S = 0.5
+"""Shortest time between two notices about one call's progress."""
+PROGRESS_CHARS = 200
+MAX_REQUEST_CHARS = 200_000
+_DECLINE_WORDS = {"decline", "reject", "no thanks"}
+_CANCEL_WORDS = {"cancel"}
+_YES, _NO = {"yes", "y", "true", "1"}, {"no", "n", "false", "0"}
 
 
 @dataclass(eq=False)
@@ -46,6 +55,10 @@ class Event:
     def answer(self) -> "Future[Any]":
         """The future that the server's request waits for, or a call that has become a task."""
         return Future()
+
+    def respond(self, answer: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
 
 
 class OpenCall:
@@ -97,19 +110,7 @@ class OpenCall:
         self.abandoned = True
         self.cancel()
         for event in list(self._events):
-            if not event.answer.done():
-                event.answer.set_result(None)
-
-
-async def _linked_contents(connection: Connection, result: types.CallToolResult) -> list[Any]:
-    """Fetch the first resources that a result links to; leave out those that fail."""
-    linked: list[Any] = []
-    uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
-    for uri in uris[:LINKS]:
-        with contextlib.suppress(MCPError, TimeoutError, ValueError):
-            async with asyncio.timeout(LINK_TIMEOUT_S):
-                linked += (await connection.session.read_resource(uri)).contents
-    return linked
+            event.respond(None)
 
 
 def _wake(waiting: "asyncio.Future[None]") -> None:
@@ -117,129 +118,206 @@ def _wake(waiting: "asyncio.Future[None]") -> None:
         waiting.set_result(None)
 
 
-@dataclass(eq=False)
-class Calls:
-    """Runs calls, each until the `done` event that ends it."""
+async def follow_call(call: OpenCall, runtime: CallRuntime, name: str, server: str) -> Any:
+    """Show a call's progress, answer the server's requests, and return the result.
 
-    server: str
-    refresh_tools: Callable[[], None]
-    """Called when the server's tools may have changed."""
-    wait_for_tools: Callable[[], Awaitable[None]]
-    """Waits until the list of tools is current."""
-    report_exit: Callable[[str], None]
-    """Called with the reason when the server has to be restarted."""
-    resume: Callable[[OpenCall], None]
-    """Resumes, on the next connection, a call that the server runs as a task."""
-    _open: dict[OpenCall, "asyncio.Task[Any]"] = field(
-        default_factory=lambda: dict[OpenCall, "asyncio.Task[Any]"]()
+    `name` is that of the tool as models see it. ToolError or an error of the SDK: the call failed.
+    """
+    shown_at = 0.0
+    while True:
+        event = await call.first()
+        match event.kind:
+            case "done":
+                if event.error is not None:
+                    raise event.error
+                return event.payload
+            case "progress":
+                now = time.monotonic()
+                if now - shown_at >= PROGRESS_INTERVAL_S:
+                    shown_at = now
+                    text = sanitize_text(str(event.payload), PROGRESS_CHARS)
+                    notice(runtime.emit, f"{name}: {text}", "info")
+            case "task":
+                await runtime.record_server_task(event.payload)
+                event.respond(True)
+            case "ask":
+                await _elicit(event, runtime, call.tool, server)
+            case _:
+                await _sample(event, runtime, server)
+        call.drop()
+
+
+async def _elicit(event: Event, runtime: CallRuntime, tool: str, server: str) -> None:
+    """Ask the user until the answer is valid. The run may pause, the call does not."""
+    while True:
+        text = question_text(server, tool, event.payload, event.problem)
+        name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        try:
+            value = await runtime.ask_person(question_request(text), name)
+        except (RuntimeError, ToolError):  # without a checkpointer the run cannot pause
+            event.respond(types.ElicitResult(action="cancel"))
+            return
+        answer = read_answer(event.payload, value)
+        if not isinstance(answer, str):
+            event.respond(answer)
+            return
+        event.problem = answer
+
+
+async def _sample(event: Event, runtime: CallRuntime, server: str) -> None:
+    """Ask the model."""
+    params: types.CreateMessageRequestParams = event.payload
+    notice(runtime.emit, f"The MCP server {server} asks the model.", "info")
+    try:
+        messages = await asyncio.to_thread(_sampling_messages, params, runtime.session.workspace)
+        reply = await runtime.converse(params.system_prompt or "", messages)
+    except (ToolError, ConfigError, OSError) as error:
+        event.respond(types.ErrorData(code=types.INTERNAL_ERROR, message=str(error)))
+        return
+    model = runtime.session.settings.main.model
+    configured = model if isinstance(model, str) else ""
+    result = types.CreateMessageResult(
+        role="assistant",
+        content=types.TextContent(type="text", text=reply.text.strip()),
+        model=str(reply.response_metadata.get("model_name") or configured or "model"),
+        stop_reason="endTurn",
     )
-    """The newest last."""
+    event.respond(result)
 
-    async def run(self, call: OpenCall, connection: Connection) -> None:
-        """Call a tool and put its result or error as a `done` event.
 
-        A call that is a task is resumed after a lost connection, without such an event.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[call] = task
+def question_text(server: str, tool: str, params: Any, problem: str) -> str:
+    """Return a server's request as a question; `problem` is why the last answer was rejected."""
+    lines = [
+        *([f"That cannot be passed on: {problem}."] if problem else []),
+        f"The MCP server {server} asks (during {tool}): {sanitize_text(params.message)}",
+    ]
+    if url := getattr(params, "url", None):
+        lines.append(f"It wants you to open {url}. Answer done when you have, or decline.")
+        return "\n".join(lines)
+    fields = list(_field_lines(_schema(params)))
+    known = bool(_defaults(_schema(params)))
+    if len(fields) > 1:
+        usual = " What you leave out gets its default; answer nothing to leave all out."
+        lines += [*fields, f"Answer with a JSON object of these fields, or decline.{usual * known}"]
+    elif fields:
+        usual = " Answer nothing to take the default."
+        lines += [*fields, f"Answer with that value, or decline.{usual * known}"]
+    else:
+        lines.append("Answer yes, or decline.")
+    return "\n".join(lines)
+
+
+def read_answer(params: Any, value: Any) -> types.ElicitResult | str:
+    """Parse the user's answer. If it is wrong, return the problem as text."""
+    text = read_text(value)
+    word = (text or "").strip()
+    decision = read_decision(value) if isinstance(value, Mapping) else None
+    rejected = decision is not None and decision.type == "reject"
+    if rejected or word.lower() in _DECLINE_WORDS:
+        return types.ElicitResult(action="decline")
+    if word.lower() in _CANCEL_WORDS:
+        return types.ElicitResult(action="cancel")
+    if getattr(params, "url", None):
+        return types.ElicitResult(action="accept")
+    schema = _schema(params)
+    defaults = _defaults(schema)
+    left_out = text is not None and not word and bool(defaults)
+    content = {} if left_out else _content(schema, value, decision, word)
+    if content is None:
+        return "a JSON object is needed"
+    content = {**defaults, **content}
+    problems = schema_problems(schema, content) if schema else []
+    return "; ".join(problems) or types.ElicitResult(action="accept", content=content)
+
+
+def _content(
+    schema: dict[str, Any], value: Any, decision: Decision | None, word: str
+) -> dict[str, Any] | None:
+    properties = _properties(schema)
+    if isinstance(value, Mapping) and set(cast("Mapping[str, Any]", value)) <= set(properties):
+        return dict(cast("Mapping[str, Any]", value))
+    try:
+        parsed: Any = json.loads(word)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict):
+        return cast("dict[str, Any]", parsed)
+    if not properties or (decision is not None and decision.type == "approve"):
+        return {}
+    if len(properties) > 1:
+        return None
+    name, field = next(iter(properties.items()))
+    return {name: _typed(field, word)}
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    fields = _properties(schema).items()
+    return {name: field["default"] for name, field in fields if "default" in field}
+
+
+def _typed(field: Mapping[str, Any], word: str) -> Any:
+    """Convert a value to the type of its schema."""
+    kind = field.get("type")
+    if kind == "boolean" and word.lower() in _YES | _NO:
+        return word.lower() in _YES
+    if kind in ("integer", "number"):
         try:
-            call.put(Event("done", await self._perform(connection, call)))
-        except asyncio.CancelledError:
-            if call.abandoned and call.task_id:
-                await connection.cancel_task(call.task_id)
-            cancelled = ToolError(f"The call of {call.tool} was cancelled.")
-            error = self._connection_lost() if connection.ended.is_set() else cancelled
-            self._end(call, connection, error)
-            raise
-        except Exception as error:  # noqa: BLE001  # raised again where the events are read
-            self._end(call, connection, error)
-        finally:
-            del self._open[call]
+            return int(word) if kind == "integer" else float(word)
+        except ValueError:
+            return word
+    if kind == "array":
+        return [part.strip() for part in word.split(",")]
+    return word
 
-    def _end(self, call: OpenCall, connection: Connection, error: Exception) -> None:
-        if call.task_id and connection.ended.is_set() and not call.abandoned:
-            self.resume(call)
-        else:
-            call.put(Event("done", error=error))
 
-    async def cancel_all(self) -> None:
-        """Cancel the calls that get no result because the connection is lost."""
-        if self._open:
-            await asyncio.sleep(FINAL_RESPONSE_S)
-        for task in self._open.values():
-            task.cancel()
+def _field_lines(schema: Mapping[str, Any]) -> Iterator[str]:
+    required = schema.get("required") or ()
+    for name, field in _properties(schema).items():
+        several = field.get("type") == "array"
+        of_choice: dict[str, Any] = field.get("items") or {} if several else field
+        titled: list[Any] = of_choice.get("oneOf") or of_choice.get("anyOf") or []
+        choices: list[Any] = of_choice.get("enum") or [one.get("const") for one in titled]
+        of = "some" if several else "one"
+        facts = [
+            str(field.get("format") or field.get("type", "value")),
+            *(["required"] if name in required else []),
+            *([f"{of} of {', '.join(map(str, choices))}"] if choices else []),
+            *([f"default {field['default']}"] if "default" in field else []),
+        ]
+        about = sanitize_text(str(field.get("description") or field.get("title") or ""), 300)
+        yield f"- {name} ({', '.join(facts)})" + (f": {about}" if about else "")
 
-    async def elicit(self, context: ClientRequestContext, params: Any) -> types.ElicitResult:
-        """Forward an elicitation to the newest call, which asks the user."""
-        answer = await self._forward("ask", params)
-        return answer or types.ElicitResult(action="cancel")
 
-    async def sample(
-        self, context: ClientRequestContext, params: Any
-    ) -> types.CreateMessageResult | types.ErrorData:
-        """Forward a sampling request to the newest call, which asks the model."""
-        answer: types.CreateMessageResult | None = await self._forward("sample", params)
-        if answer:
-            return answer
-        return types.ErrorData(code=types.INVALID_REQUEST, message="No call is open for that.")
+def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, Any] = schema.get("properties") or {}
+    return {name: field if isinstance(field, dict) else {} for name, field in found.items()}
 
-    async def _forward(self, kind: Literal["ask", "sample"], params: Any) -> Any:
-        if not self._open:
-            return None
-        event = Event(kind, params)
-        list(self._open)[-1].put(event)
-        return await asyncio.wrap_future(event.answer)
 
-    async def _perform(self, connection: Connection, call: OpenCall) -> Any:
-        tool = call.tool
+def _schema(params: Any) -> dict[str, Any]:
+    """Return the schema of the requested form; empty if it is not a valid schema."""
+    found: Any = getattr(params, "requested_schema", None)
+    return cast("dict[str, Any]", found) if is_schema(found) else {}
 
-        async def on_task(task_id: str) -> None:
-            call.task_id = task_id
-            begun = Event("task", task_id)
-            call.put(begun)
-            await asyncio.wrap_future(begun.answer)
 
-        def report(text: str) -> None:
-            call.put(Event("progress", text))
-
-        if connection.diagnostics.client is not None:
-            connection.diagnostics.client.last_failure = None
-        try:
-            if call.task_id:
-                result = await connection.finish_task(tool, call.task_id, report)
-            else:
-                result = await connection.call(tool, call.args, report, on_task)
-        except MCPError as error:
-            raise self._tool_error(tool, error, connection) from error
-        except ValidationError as error:
-            problems = "; ".join(validation_problems(error)[:PROBLEMS])
-            text = f"{tool}: {self.server} answered with an invalid result: {problems}."
-            raise ToolError(text) from error
-        await connection.process_notifications()  # those sent before the result
-        await self.wait_for_tools()
-        return result, await _linked_contents(connection, result)
-
-    def _tool_error(self, tool: str, error: MCPError, connection: Connection) -> ToolError:
-        diagnostics = connection.diagnostics
-        if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
-            self.refresh_tools()  # perhaps it has other tools now
-        elif refusal := diagnostics.refusal(error):
-            if refusal.over:
-                connection.ended.set()
-                self.report_exit(refusal.over)
-            return ToolError(f"{tool} failed: {self.server} {refusal.text}")
-        elif is_loss(error) or (
-            diagnostics.client is not None and diagnostics.client.last_failure is not None
-        ):
-            connection.ended.set()
-            return self._connection_lost()
-        return ToolError(
-            f"{tool} failed: {self.server} answered with an error: {str(error).rstrip('.')}."
-        )
-
-    def _connection_lost(self) -> ToolError:
-        self.report_exit(ENDED)
-        return ToolError(
-            f"{self.server} ended, or its connection was lost, while the call ran. {UNSURE}"
-        )
+def _sampling_messages(
+    params: types.CreateMessageRequestParams, workspace: Workspace
+) -> list[AnyMessage]:
+    """Turn a sampling request into messages. Blocks: pictures become files."""
+    messages: list[AnyMessage] = []
+    for index, message in enumerate(params.messages):
+        content: Any = message.content  # one block, or several
+        blocks = cast("list[Any]", content if isinstance(content, list) else [content])
+        text = "\n".join(block.text for block in blocks if block.type == "text")[:MAX_REQUEST_CHARS]
+        if message.role == "assistant":
+            messages.append(AIMessage(text, id=f"sampled-{index}"))
+            continue
+        shown: list[str] = []
+        for block in blocks:
+            if block.type == "image":
+                with contextlib.suppress(binascii.Error, ValueError):
+                    suffix = mimetypes.guess_extension(block.mime_type) or ".png"
+                    data = base64.b64decode(block.data)
+                    shown.append(workspace.relative(workspace.keep(data, suffix)))
+        extra = {"images": shown} if shown else {}
+        messages.append(HumanMessage(text, id=f"sampled-{index}", additional_kwargs=extra))
+    return messages

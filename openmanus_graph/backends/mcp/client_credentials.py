@@ -9,11 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from mcp.client.auth import OAuthFlowError
-from mcp.client.auth.extensions.client_credentials import (
-    ClientCredentialsOAuthProvider,
-    PrivateKeyJWTOAuthProvider,
-    SignedJWTParameters,
-)
+from mcp.client.auth.extensions import client_credentials as sdk
 from mcp.client.auth.utils import union_scopes
 
 from openmanus_graph.backends.mcp.oauth import LoginStore, Provider, choose_auth_method
@@ -34,10 +30,10 @@ class _OwnLogin(Provider):
         return await super()._perform_authorization()
 
 
-class SecretLogin(_OwnLogin, ClientCredentialsOAuthProvider):
+class SecretLogin(_OwnLogin, sdk.ClientCredentialsOAuthProvider):
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
         client = server.oauth
-        ClientCredentialsOAuthProvider.__init__(
+        sdk.ClientCredentialsOAuthProvider.__init__(
             self,
             server.url or "",
             store,
@@ -49,14 +45,14 @@ class SecretLogin(_OwnLogin, ClientCredentialsOAuthProvider):
         self.server, self.store = server, store
 
 
-class SignedLogin(_OwnLogin, PrivateKeyJWTOAuthProvider):
+class SignedLogin(_OwnLogin, sdk.PrivateKeyJWTOAuthProvider):
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
         client = server.oauth
 
         async def sign(audience: str) -> str:
             return await _signed_by(client).create_assertion_provider()(audience)
 
-        PrivateKeyJWTOAuthProvider.__init__(
+        sdk.PrivateKeyJWTOAuthProvider.__init__(
             self,
             server.url or "",
             store,
@@ -68,7 +64,7 @@ class SignedLogin(_OwnLogin, PrivateKeyJWTOAuthProvider):
         self.server, self.store = server, store
 
 
-def _signed_by(client: OAuthClient) -> SignedJWTParameters:
+def _signed_by(client: OAuthClient) -> sdk.SignedJWTParameters:
     """Return how a client signs. OAuthFlowError: its key cannot be read."""
     pem = client.private_key or ""
     try:
@@ -82,7 +78,7 @@ def _signed_by(client: OAuthClient) -> SignedJWTParameters:
         algorithm = "ES256"
     else:
         raise OAuthFlowError("its private_key is neither RSA nor P-256")
-    return SignedJWTParameters(
+    return sdk.SignedJWTParameters(
         issuer=client.client_id or "",
         subject=client.client_id or "",
         signing_key=pem,

@@ -14,29 +14,14 @@ from typing import Any
 
 import httpx2
 import mcp_types as types
-from mcp.client.session import (
-    ClientRequestContext,
-    ClientSession,
-    ElicitationFnT,
-    SamplingFnT,
-)
+from mcp.client.session import ClientRequestContext, ClientSession, ElicitationFnT, SamplingFnT
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
-from openmanus_graph.backends.mcp.failures import (
-    UNSURE,
-    Diagnostics,
-    ServerError,
-    is_loss,
-)
-from openmanus_graph.backends.mcp.listed_tools import TASK_KEY, pages, repair_message
-from openmanus_graph.backends.mcp.results import READ_RESOURCE, read_or_list, resource_tools
-from openmanus_graph.backends.mcp.transports import (
-    Client,
-    http_streams,
-    sse_streams,
-    stdio_streams,
-)
+from openmanus_graph.backends.mcp import results, transports
+from openmanus_graph.backends.mcp.failures import UNSURE, Diagnostics, ServerError, is_loss
+from openmanus_graph.backends.mcp.listed_tools import TASK_KEY
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import MCPServer
 
@@ -69,14 +54,6 @@ class Callbacks:
     tools_changed: Callable[[], None]
 
 
-async def _decline(context: object, params: object) -> types.ElicitResult:
-    return types.ElicitResult(action="decline")
-
-
-async def _refuse(context: object, params: object) -> types.ErrorData:
-    return types.ErrorData(code=types.INVALID_REQUEST, message="There is no model outside a run.")
-
-
 class _Session(ClientSession):
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
         """Accept any result: models do not see the schema of results."""
@@ -106,9 +83,12 @@ class Connection:
     async def tools(self) -> list[types.Tool]:
         """List the tools, with one that reads the server's resources if there are any."""
         own = await self._own_tools()
-        resources = await resource_tools(self.session, own)
+        resources = await results.resource_tools(self.session, own)
         self._reads_resources = bool(resources)
-        if _runs_tasks(self.session):
+        capabilities = self.session.server_capabilities
+        tasks = capabilities.tasks if capabilities is not None else None
+        requests = tasks.requests if tasks is not None else None
+        if requests is not None and requests.tools is not None and requests.tools.call is not None:
             self._task_tools = frozenset(tool.name for tool in own if tool.execution is not None
                 and tool.execution.task_support in ("optional", "required"))  # fmt: skip
         return own + resources
@@ -116,7 +96,7 @@ class Connection:
     async def _own_tools(self) -> list[types.Tool]:
         found: list[types.Tool] = []
         try:
-            async for page in pages(self.session.list_tools):
+            async for page in results.pages(self.session.list_tools):
                 found += page.tools
                 if len(found) >= TOOLS:
                     break
@@ -143,8 +123,8 @@ class Connection:
             of = "" if total is None else f" of {total:g}"
             report(f"{progress:g}{of}{f': {message}' if message else ''}")
 
-        if name == READ_RESOURCE and self._reads_resources:
-            return await read_or_list(self.session, args.get("uri"))
+        if name == results.READ_RESOURCE and self._reads_resources:
+            return await results.read_or_list(self.session, args.get("uri"))
         if name in self._task_tools:
             params = types.CallToolRequestParams(
                 name=name, arguments=args, task=types.TaskMetadata(ttl=KEEP_MS)
@@ -263,31 +243,18 @@ class Connection:
         return found
 
 
-def _runs_tasks(session: ClientSession) -> bool:
-    """Return whether a server runs tool calls as tasks."""
-    capabilities = session.server_capabilities
-    tasks = capabilities.tasks if capabilities is not None else None
-    requests = tasks.requests if tasks is not None else None
-    return requests is not None and requests.tools is not None and requests.tools.call is not None
-
-
 @contextlib.asynccontextmanager
 async def open_connection(
-    server: MCPServer,
-    callbacks: Callbacks,
-    diagnostics: Diagnostics,
-    auth: httpx2.Auth | None = None,
+    callbacks: Callbacks, diagnostics: Diagnostics, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Connection]:
     """Connect to a server and initialize the session. ServerError: the server cannot be used.
 
     `auth` replaces the stored login.
     """
-    kinds = transports(server)
+    kinds = transport_kinds(diagnostics.server)
     for kind in kinds:
         try:
-            async with _open_with_transport(
-                server, kind, callbacks, diagnostics, auth
-            ) as connection:
+            async with _open_with_transport(kind, callbacks, diagnostics, auth) as connection:
                 yield connection
                 return
         except ServerError as error:
@@ -306,19 +273,27 @@ async def connect_outside_run(
     Raises:
         ServerError: The server cannot be used, or refused a request.
     """
+
+    async def decline(context: object, params: object) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    async def refuse(context: object, params: object) -> types.ErrorData:
+        text = "There is no model outside a run."
+        return types.ErrorData(code=types.INVALID_REQUEST, message=text)
+
     diagnostics = Diagnostics(server)
-    callbacks = Callbacks(_decline, _refuse, lambda: None)
+    callbacks = Callbacks(decline, refuse, lambda: None)
     try:
         async with (
             asyncio.timeout(timeout_s),
-            open_connection(server, callbacks, diagnostics, auth) as connection,
+            open_connection(callbacks, diagnostics, auth) as connection,
         ):
             yield connection
     except _FAILURES as error:
         raise diagnostics.to_server_error(error) from error
 
 
-def transports(server: MCPServer) -> list[str]:
+def transport_kinds(server: MCPServer) -> list[str]:
     """Return the transports to try, the most likely first."""
     if server.transport is not None:
         return [server.transport]
@@ -329,23 +304,24 @@ def transports(server: MCPServer) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _open_with_transport(
-    server: MCPServer,
-    kind: str,
-    callbacks: Callbacks,
-    diagnostics: Diagnostics,
-    auth: httpx2.Auth | None,
+    kind: str, callbacks: Callbacks, diagnostics: Diagnostics, auth: httpx2.Auth | None
 ) -> AsyncGenerator[Connection]:
-    is_open = False
+    is_open, server = False, diagnostics.server
     try:
         async with contextlib.AsyncExitStack() as stack:
             streams: contextlib.AbstractAsyncContextManager[tuple[Any, Any]]
             if kind == "stdio":
-                streams = stdio_streams(server, diagnostics.stderr_lines)
+                streams = transports.stdio_streams(server, diagnostics.stderr_lines)
             else:
-                client = await asyncio.to_thread(Client, server, auth)  # it reads files
+                client = await asyncio.to_thread(transports.Client, server, auth)  # it reads files
                 diagnostics.client = await stack.enter_async_context(client)
-                open_streams = http_streams if kind == "http" else sse_streams
-                streams = open_streams(server, diagnostics.client)
+                if kind == "http":
+                    url, limit = server.url or "", transports.MAX_MESSAGE
+                    streams = streamable_http_client(
+                        url, http_client=client, max_sse_event_size=limit
+                    )
+                else:
+                    streams = transports.sse_streams(server, client)
             read, write = await stack.enter_async_context(streams)
             incoming = _IncomingStream(read)
             session = _session(incoming, write, callbacks, diagnostics)
@@ -426,7 +402,7 @@ class _IncomingStream:
 
     async def __anext__(self) -> Any:
         try:
-            message = repair_message(await self._stream.__anext__())
+            message = results.repair_message(await self._stream.__anext__())
         except asyncio.CancelledError:
             raise
         except BaseException:

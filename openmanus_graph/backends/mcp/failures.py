@@ -47,15 +47,6 @@ class ServerError(Exception):
         self.status = status  # of HTTP
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """An HTTP error status for a call; the text follows the server's name in a sentence."""
-
-    text: str
-    over: str = ""
-    """Why a new connection is needed; empty if none is."""
-
-
 @dataclass(eq=False)
 class Diagnostics:
     """Collects what explains a failure of one connection."""
@@ -81,8 +72,12 @@ class Diagnostics:
             return ServerError(redact_secrets(self._process_problem(error)), lasting=False)
         return self._address_error(error)
 
-    def refusal(self, error: MCPError) -> Refusal | None:
-        """Return the HTTP error behind the SDK's error of a call; None if there was none."""
+    def refusal(self, error: MCPError) -> tuple[str, str] | None:
+        """Return the HTTP error behind the SDK's error of a call; None if there was none.
+
+        The first text follows the server's name in a sentence. The second is why a new connection
+        is needed, or empty.
+        """
         fault = None if self.client is None else self.client.last_failure
         if not isinstance(fault, httpx2.Response):
             return None
@@ -90,14 +85,14 @@ class Diagnostics:
         message = "" if words.startswith(_PLACEHOLDERS) else f" ({redact_secrets(words)})"
         text = f"answered {status} {fault.reason_phrase}{message}."
         if status >= 500:
-            return Refusal(f"{text} {UNSURE}")
+            return f"{text} {UNSURE}", ""
         if status in _NO_SESSION:
             again = "Nothing was done. A new session is begun: call again."
-            return Refusal(f"{text} {again}", "has forgotten the session")
+            return f"{text} {again}", "has forgotten the session"
         hint = self._hint(fault) or "Try again later."
         narrow = wanted_scope(fault) is not None  # other tools may need less
         over = "does not accept its key any more" if status in _LASTING and not narrow else ""
-        return Refusal(f"{text} Nothing was done. {hint}", over)
+        return f"{text} Nothing was done. {hint}", over
 
     def _hint(self, response: httpx2.Response) -> str:
         """Return what to do about an HTTP error; empty if unknown."""
@@ -114,7 +109,7 @@ class Diagnostics:
             return f"It wants a login: {command}."
         scope = wanted_scope(response)
         if scope is not None:
-            return f"The login lacks a scope{f' ({scope})' if scope else ''}: {command}."
+            return f"The login needs another scope{f' ({scope})' if scope else ''}: {command}."
         return _STATUS_HINTS.get(response.status_code, "")
 
     def hints(self) -> str:
@@ -163,7 +158,7 @@ def _network_hint(fault: httpx2.TransportError) -> str:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether this is the SDK's error for a lost connection, by its text.
+    """Return True if this is the SDK's error for a lost connection, by its text.
 
     Servers use the same error code for their own errors.
     """

@@ -1,29 +1,41 @@
-"""A server's list of tools: repaired, filtered by the configuration, compared with before."""
+"""A server's list of tools: filtered by the configuration, compared with before, as models see it.
+
+Loads nothing of the SDK, because a replay does not need it.
+"""
 
 import hashlib
 import json
 import logging
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse, PaginatedRequestParams, PaginatedResult
+from pydantic import PrivateAttr
 
-from openmanus_graph.backends.mcp.schemas import ANYTHING, for_models, is_schema
 from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.replaying import ReplayEndedError
+from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.context import Effect, MCPServer
 from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.validation import schema_checker
+
+log = logging.getLogger(__name__)
 
 _Declared = TypeVar("_Declared")
-P = TypeVar("P", bound=PaginatedResult)
-PAGES = 100
-"""Limit of the pages that are read of one list."""
+Schema = dict[str, Any]
+Checker = Callable[[Any], list[str]]
+
+MAX_CHARS = 16_000
+"""Limit of the JSON that models see for one tool."""
+_COMBINED = ("anyOf", "oneOf", "allOf")
+_TOP_LEVEL = (*_COMBINED, "not", "enum", "if", "then", "else", "$ref")
+_SUBSCHEMAS = ("properties", "$defs", "definitions")
+ANYTHING: Schema = {"type": "object", "properties": {}}
 SCHEMA_KEY = "openmanus/schema"
 """Key in a tool's metadata of the schema that its server sent."""
 TASK_KEY = "openmanus/task"
@@ -31,16 +43,6 @@ TASK_KEY = "openmanus/task"
 MAX_DESCRIPTION_CHARS = 2000
 READ_ONLY = "read-only "
 """Prefix of the digest of a tool that its server declares as read-only."""
-_REQUIRED_FIELDS: dict[str, dict[str, type]] = {
-    "text": {"text": str},
-    "image": {"data": str, "mimeType": str},
-    "audio": {"data": str, "mimeType": str},
-    "resource_link": {"uri": str, "name": str},
-    "resource": {"resource": dict},
-}
-"""By the type of a content block."""
-_TASK_SUPPORT = ("forbidden", "optional", "required")
-_UNUSED_FIELDS = frozenset({"annotations", "_meta", "icons"})
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,6 @@ class ListedTool:
     """As the server declares it."""
     digest: str = ""
     """Of the server's description of the tool, prefixed with the effect that it declares."""
-
-
-async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
-    """Yield the pages of one of a server's lists, which `list_page(params=...)` requests."""
-    params = PaginatedRequestParams()
-    for _ in range(PAGES):
-        page = await list_page(params=params)
-        yield page
-        if page.next_cursor is None:
-            return
-        params = PaginatedRequestParams(cursor=page.next_cursor)
 
 
 def offered_tools(server: MCPServer, tools: Iterable[Any]) -> tuple[ListedTool, ...]:
@@ -132,14 +123,6 @@ def sanitize_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
     return kept if len(kept) <= limit else f"{kept[:limit]} [...]"
 
 
-def in_previous_order(
-    new: Sequence[ListedTool], previous: Sequence[ListedTool]
-) -> tuple[ListedTool, ...]:
-    """Sort a new list like the previous one, so that the prompt prefix stays cacheable."""
-    places = {tool.name: place for place, tool in enumerate(previous)}
-    return tuple(sorted(new, key=lambda tool: places.get(tool.name, len(places))))
-
-
 def difference(old: Sequence[ListedTool], new: Sequence[ListedTool]) -> dict[str, list[str]]:
     """Return the names of the tools that are `new`, `gone` and `changed`."""
     before, after = ({tool.name: tool for tool in tools} for tools in (old, new))
@@ -184,66 +167,6 @@ def _named(tool: ListedTool, table: Mapping[str, _Declared]) -> _Declared | None
     return next((it for name, it in table.items() if fnmatchcase(tool.name, name)), None)
 
 
-def repair_message(message: Any) -> Any:  # whatever a transport delivers
-    """Repair a list of tools or a result of a call.
-
-    The SDK would reject the whole message because of one invalid field.
-    """
-    if not isinstance(message, SessionMessage) or not isinstance(message.message, JSONRPCResponse):
-        return message
-    result: Mapping[str, Any] = message.message.result
-    repaired: dict[str, Any] = {}
-    if isinstance(result.get("tools"), list):
-        tools = cast("list[Any]", result["tools"])
-        described = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
-        repaired["tools"] = [
-            _repair_tool(tool) for tool in described if isinstance(tool.get("name"), str)
-        ]
-    if "content" in result:
-        content: Any = result["content"]
-        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
-        repaired["content"] = list(map(_repair_block, blocks))
-    if isinstance(result.get("task"), dict) and "content" not in result:
-        repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # the SDK requires a result
-    if not repaired:
-        return message
-    response = message.message.model_copy(update={"result": {**result, **repaired}})
-    return SessionMessage(response, message.metadata)
-
-
-def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
-            if isinstance(value := tool.get(key), str)}  # fmt: skip
-    if isinstance(annotations := tool.get("annotations"), dict):
-        hints = cast("dict[str, Any]", annotations)
-        kinds = {"title": str, "readOnlyHint": bool, "destructiveHint": bool}
-        kept["annotations"] = {
-            key: hints[key] for key, kind in kinds.items() if isinstance(hints.get(key), kind)
-        }
-    if isinstance(execution := tool.get("execution"), dict):
-        support = cast("dict[str, Any]", execution).get("taskSupport")
-        kept["execution"] = {"taskSupport": support} if support in _TASK_SUPPORT else {}
-    # The schema can be anything. It is checked later.
-    meta: Any = tool.get("_meta")
-    own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-    kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
-    return {**kept, "inputSchema": {"type": "object"}}
-
-
-def _repair_block(block: Any) -> dict[str, Any]:
-    """Return a content block. One that the protocol does not know becomes its JSON as text."""
-    if isinstance(block, dict):
-        found = cast("dict[str, Any]", block)
-        needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
-        if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
-            return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
-    text = block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)
-    return {"type": "text", "text": text}
-
-
-log = logging.getLogger(__name__)
-
-
 def changed_tools(server: MCPServer, tools: Iterable[ListedTool]) -> dict[str, str]:
     """Return the earlier digests of changed tools by name; empty for new tools. Blocks.
 
@@ -253,19 +176,15 @@ def changed_tools(server: MCPServer, tools: Iterable[ListedTool]) -> dict[str, s
     known: dict[str, str] | None = read_object(_file()).get(_key(server))
     if known is None:
         if listed:
-            _save(server, listed)
+            save_digests(server, listed)
         return {}
     return {
         name: known.get(name, "") for name, digest in listed.items() if known.get(name) != digest
     }
 
 
-def accept_tool(server: MCPServer, tool: ListedTool) -> None:
-    """Save a tool's digest, because the user allowed a call of it. Blocks."""
-    _save(server, {tool.name: tool.digest})
-
-
-def _save(server: MCPServer, digests: dict[str, str]) -> None:
+def save_digests(server: MCPServer, digests: Mapping[str, str]) -> None:
+    """Save digests of tools as known to the user. Blocks."""
     try:
         with changed_object(_file(), mode=0o600) as known:
             known[_key(server)] = {**known.get(_key(server), {}), **digests}
@@ -282,3 +201,138 @@ def _key(server: MCPServer) -> str:
 
 def _file() -> Path:
     return config_home() / "mcp-tools.json"
+
+
+def is_schema(schema: object) -> bool:
+    """Return True if this is a valid JSON schema that allows objects."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    if not isinstance(schema, dict):
+        return False
+    try:
+        validator_for(cast("Schema", schema)).check_schema(cast("Schema", schema))
+    except (SchemaError, RecursionError, ValueError, TypeError):
+        return False
+    return bool(cast("Schema", schema).get("type", "object") == "object")
+
+
+def problems_of(check: Checker, value: Mapping[str, Any]) -> list[str]:
+    """Return the problems of arguments. The server checks what this cannot check."""
+    try:
+        return check(dict(value))
+    except Exception:  # noqa: BLE001  # endless or dangling references
+        return []
+
+
+def for_models(schema: Schema) -> Schema:
+    """Return the schema that models see: an object, not too long.
+
+    Providers require `type: object` and reject alternatives at the top. Nested alternatives,
+    `$defs` and `$ref` do not change.
+    """
+    shown = _flat(schema)
+    if _size(shown) > MAX_CHARS:
+        shown = cast("Schema", _without(shown, ("description", "examples", "title", "default")))
+    if _size(shown) > MAX_CHARS:
+        shown = _outline(shown)
+    return shown
+
+
+def _flat(schema: Schema) -> Schema:
+    """Merge the alternatives at the top into one object. Required is what all of them require."""
+    top = _resolved(schema, schema)
+    properties: Schema = dict(_object(top.get("properties")))
+    required = set(_names(top.get("required")))
+    for word in _COMBINED:
+        branches = [_resolved(branch, schema) for branch in _list(top.get(word))]
+        for branch in branches:
+            for name, inner in _object(branch.get("properties")).items():
+                properties.setdefault(name, inner)
+        wanted = [set(_names(branch.get("required"))) for branch in branches]
+        if wanted:
+            required |= set.union(*wanted) if word == "allOf" else set.intersection(*wanted)
+    kept = {key: value for key, value in top.items() if key not in _TOP_LEVEL}
+    for word in ("$defs", "definitions"):
+        if word in schema:
+            kept[word] = schema[word]
+    kept |= {"type": "object", "properties": properties}
+    kept.pop("required", None)
+    if required:
+        kept["required"] = [name for name in properties if name in required]
+    return kept
+
+
+def _resolved(schema: Any, root: Schema) -> Schema:  # any JSON
+    """Follow up to eight references within the document."""
+    for _ in range(8):
+        found = _object(schema)
+        reference = found.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return found
+        schema = root
+        for part in reference[2:].split("/"):
+            schema = _object(schema).get(part.replace("~1", "/").replace("~0", "~"))
+    return {}
+
+
+def _outline(schema: Schema) -> Schema:
+    """Keep only the names and types of the arguments."""
+    properties = {
+        name: {"type": kind} if isinstance(kind := _object(inner).get("type"), str) else {}
+        for name, inner in list(_object(schema.get("properties")).items())[:200]
+    }
+    required = [name for name in _names(schema.get("required")) if name in properties]
+    return {**ANYTHING, "properties": properties, **({"required": required} if required else {})}
+
+
+def _without(schema: Any, words: tuple[str, ...], *, names: bool = False) -> Any:  # any JSON
+    """Remove keywords, but not arguments with the same name."""
+    if isinstance(schema, list):
+        return [_without(item, words) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found = cast("Schema", schema)
+    return {
+        key: _without(value, words, names=not names and key in _SUBSCHEMAS)
+        for key, value in found.items()
+        if names or key not in words
+    }
+
+
+def _size(schema: Schema) -> int:
+    return len(json.dumps(schema, ensure_ascii=False, default=str))
+
+
+def _object(value: Any) -> Schema:  # any JSON
+    return cast("Schema", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:  # any JSON
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _names(value: Any) -> list[str]:  # any JSON
+    return [name for name in _list(value) if isinstance(name, str)]
+
+
+class DescribedTool(JsonSchemaTool):
+    """Checks arguments by the server's schema."""
+
+    argument_schema: dict[str, Any] | None
+    """The schema that arguments are checked against; None if the server gave no valid one."""
+    _checker: Checker | None = PrivateAttr(default=None)
+
+    def problems(self, args: Mapping[str, Any]) -> list[str]:
+        if self.argument_schema is None:
+            return []
+        if self._checker is None:
+            self._checker = schema_checker(self.argument_schema)
+        return problems_of(self._checker, args)
+
+
+class RecordedTool(DescribedTool):
+    """A tool whose server does not run in a replay: the recording answers its calls."""
+
+    async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> NoReturn:
+        raise ReplayEndedError(f"{self.name} is of an MCP server, and a replay starts none.")

@@ -17,12 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import (
-    OAuthClientProvider,
-    OAuthFlowError,
-    OAuthRegistrationError,
-    OAuthTokenError,
-)
+from mcp.client import auth
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -109,7 +104,7 @@ class LoginStore:
         await asyncio.to_thread(self.update, client=client_info)
 
     def _is_lock(self, descriptor: int) -> bool:
-        """Return whether an open file is still the lock file: a logout deletes it."""
+        """Return True if an open file is still the lock file: a logout deletes it."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._lock_path.stat())
         except FileNotFoundError:
@@ -150,7 +145,7 @@ NO_REDIRECT = "http://127.0.0.1/callback"
 
 
 def wants_login(response: httpx2.Response) -> bool:
-    """Return whether a response has the challenge of RFC 6750, which requires a login."""
+    """Return True if a response has the challenge of RFC 6750, which requires a login."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 401 and challenge.lower().startswith("bearer")
 
@@ -167,22 +162,26 @@ def wanted_scope(response: httpx2.Response) -> str | None:
 def problem_of(error: Exception) -> str:
     """Return why a login failed, in one line. For a refused token, that is only the error code."""
     text = str(error)
-    if isinstance(error, OAuthTokenError) and (code := _ERROR_CODE.search(text)):
+    if isinstance(error, auth.OAuthTokenError) and (code := _ERROR_CODE.search(text)):
         text = f"{text.partition('):')[0]}): {code[1]}"
     line = redact_secrets(text.strip().partition("\n")[0]).rstrip(".: ")
     problem = f"{line[:1].lower()}{line[1:PROBLEM_CHARS]}"
-    return problem + UNREGISTERED if isinstance(error, OAuthRegistrationError) else problem
+    return problem + UNREGISTERED if isinstance(error, auth.OAuthRegistrationError) else problem
 
 
-class Provider(OAuthClientProvider):
+class Provider(auth.OAuthClientProvider):
     """The SDK's flow, except that requests with a valid token do not wait for each other."""
 
     server: MCPServer
     store: LoginStore
 
-    def steps_up(self, response: httpx2.Response) -> bool:
-        """Return whether to request the scope that a request lacked."""
-        return wanted_scope(response) is not None
+    widens_scope = True
+    """Whether it can request the scope that a request lacked, which may need the user."""
+
+    def _is_enough(self, response: httpx2.Response) -> bool:
+        """Return True if a request needs no other login."""
+        lacks_scope = self.widens_scope and wanted_scope(response) is not None
+        return response.status_code != 401 and not lacks_scope
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -192,7 +191,7 @@ class Provider(OAuthClientProvider):
         if self.context.is_token_valid():
             self._add_auth_header(request)
             response = yield request
-            if response.status_code != 401 and not self.steps_up(response):
+            if self._is_enough(response):
                 return
         flow = super()._auth_flow(request)
         async with contextlib.AsyncExitStack() as exclusive, contextlib.aclosing(flow):
@@ -204,7 +203,7 @@ class Provider(OAuthClientProvider):
                     if outgoing is request:  # it may take as long as the call it carries
                         await exclusive.aclose()
                         response = yield outgoing
-                        if response.status_code != 401 and not self.steps_up(response):
+                        if self._is_enough(response):
                             return
                         await exclusive.enter_async_context(self._alone())
                     else:
@@ -232,7 +231,7 @@ class Provider(OAuthClientProvider):
         for one in advertised:
             if issuers_match(one, known):
                 return one
-        raise OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
+        raise auth.OAuthFlowError(f"it names the authorization server {advertised[0]}, not {known}")
 
     def _known_issuer(self) -> str | None:
         """Return the only authorization server that may receive client data; None if any may."""
@@ -246,29 +245,29 @@ class Provider(OAuthClientProvider):
         found, known = self.context.oauth_metadata, self._known_issuer()
         named = known or self.context.auth_server_url
         if found is None and named is not None:
-            raise OAuthFlowError(f"the authorization server {named} does not describe itself")
+            raise auth.OAuthFlowError(f"the authorization server {named} does not describe itself")
         if found is not None and known is not None and not issuers_match(str(found.issuer), known):
-            raise OAuthFlowError(f"it names the authorization server {found.issuer}, not {known}")
+            raise auth.OAuthFlowError(
+                f"it names the authorization server {found.issuer}, not {known}"
+            )
 
     def _check_request(self, request: httpx2.Request) -> None:
         """Check the address of a request of the login."""
         if urlsplit(self.context.server_url).scheme == "https" and request.url.scheme != "https":
-            raise OAuthFlowError(f"its login at {request.url.host} is not encrypted")
+            raise auth.OAuthFlowError(f"its login at {request.url.host} is not encrypted")
         if request.method == "POST":
             self._check_authorization_server()
 
 
 class StoredLogin(Provider):
-    """Uses and refreshes a user's login."""
+    """Uses and refreshes a user's login. A wider scope needs the user."""
+
+    widens_scope = False
 
     def __init__(self, server: MCPServer, store: LoginStore) -> None:
         super().__init__(server.url or "", _metadata(server, NO_REDIRECT), store)
         self.server, self.store = server, store
         self._issuer: str | None = None
-
-    def steps_up(self, response: httpx2.Response) -> bool:
-        """Return False: a wider scope needs the user."""
-        return False
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -280,7 +279,10 @@ class StoredLogin(Provider):
                 while True:
                     response = yield outgoing
                     if outgoing is request and (scope := wanted_scope(response)):
-                        await self._remember(scope)
+                        async with self.store.locked():
+                            known = await asyncio.to_thread(self.store.read)
+                            wanted = union_scopes(known.wanted_scope, scope)
+                            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
                     outgoing = await flow.asend(response)
 
     async def _initialize(self) -> None:
@@ -294,7 +296,7 @@ class StoredLogin(Provider):
 
     def _check_request(self, request: httpx2.Request) -> None:
         if request.method == "POST" and self.context.client_info is None:  # to register one
-            raise OAuthFlowError("the login has expired")
+            raise auth.OAuthFlowError("the login has expired")
         super()._check_request(request)
 
     async def _perform_authorization(self) -> httpx2.Request:
@@ -302,7 +304,7 @@ class StoredLogin(Provider):
         if self.context.current_tokens is not None:  # else they belong to another issuer
             self.context.current_tokens = await self.store.get_tokens()
         if not self.context.can_refresh_token():
-            raise OAuthFlowError("the login has expired")
+            raise auth.OAuthFlowError("the login has expired")
         choose_auth_method(self)
         return await self._refresh_token()
 
@@ -311,13 +313,7 @@ class StoredLogin(Provider):
             status = response.status_code
             gone = status in (400, 401)
             text = "the login is not valid any more" if gone else "the login cannot be refreshed"
-            raise OAuthTokenError(f"{text} (the authorization server answered {status})")
-
-    async def _remember(self, scope: str) -> None:
-        async with self.store.locked():
-            known = await asyncio.to_thread(self.store.read)
-            wanted = union_scopes(known.wanted_scope, scope)
-            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
+            raise auth.OAuthTokenError(f"{text} (the authorization server answered {status})")
 
 
 class NewLogin(Provider):
@@ -362,7 +358,7 @@ class NewLogin(Provider):
         found = self.context.oauth_metadata
         methods = found.code_challenge_methods_supported if found is not None else None
         if methods is not None and "S256" not in methods:
-            raise OAuthFlowError("its authorization server does not support PKCE with S256")
+            raise auth.OAuthFlowError("its authorization server does not support PKCE with S256")
         scope = self.context.client_metadata.scope
         known = await asyncio.to_thread(self.store.read)
         for more in (self.server.oauth.scope, known.wanted_scope):
@@ -398,7 +394,7 @@ def configured_client(server: MCPServer) -> OAuthClientInformationFull | None:
     )
 
 
-def choose_auth_method(provider: OAuthClientProvider) -> None:
+def choose_auth_method(provider: auth.OAuthClientProvider) -> None:
     """Send a configured client's secret in a way that its authorization server supports."""
     client, found = provider.context.client_info, provider.context.oauth_metadata
     methods = found.token_endpoint_auth_methods_supported if found else None

@@ -1,36 +1,106 @@
-"""Results of MCP tools as observations: text, and files for other content."""
+"""What servers send: messages with errors repaired, results as observations, and resources."""
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import mcp_types as types
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 
-from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, pages
+from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, TASK_KEY
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.state.tool_traits import Observation
 
-if TYPE_CHECKING:
-    from mcp_types import CallToolResult
-
-
+P = TypeVar("P", bound=types.PaginatedResult)
 FOLDER = "mcp"
 """In the workspace, for files that servers send."""
 SHORT_TEXT_CHARS = 100_000
 _SUFFIX = re.compile(r"\.\w{1,10}")
+PAGES = 100
+"""Limit of the pages that are read of one list."""
+_REQUIRED_FIELDS: dict[str, dict[str, type]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "resource_link": {"uri": str, "name": str},
+    "resource": {"resource": dict},
+}
+"""By the type of a content block."""
+_TASK_SUPPORT = ("forbidden", "optional", "required")
+_UNUSED_FIELDS = frozenset({"annotations", "_meta", "icons"})
+
+
+def repair_message(message: Any) -> Any:  # whatever a transport delivers
+    """Repair a list of tools or a result of a call.
+
+    The SDK would reject the whole message because of one invalid field.
+    """
+    response = message.message if isinstance(message, SessionMessage) else None
+    if not isinstance(response, types.JSONRPCResponse):
+        return message
+    result: Mapping[str, Any] = response.result
+    repaired: dict[str, Any] = {}
+    if isinstance(result.get("tools"), list):
+        tools = cast("list[Any]", result["tools"])
+        described = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
+        repaired["tools"] = [
+            _repair_tool(tool) for tool in described if isinstance(tool.get("name"), str)
+        ]
+    if "content" in result:
+        content: Any = result["content"]
+        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+        repaired["content"] = list(map(_repair_block, blocks))
+    if isinstance(result.get("task"), dict) and "content" not in result:
+        repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # the SDK requires a result
+    if not repaired:
+        return message
+    response = response.model_copy(update={"result": {**result, **repaired}})
+    return SessionMessage(response, message.metadata)
+
+
+def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
+            if isinstance(value := tool.get(key), str)}  # fmt: skip
+    if isinstance(annotations := tool.get("annotations"), dict):
+        hints = cast("dict[str, Any]", annotations)
+        kinds = {"title": str, "readOnlyHint": bool, "destructiveHint": bool}
+        kept["annotations"] = {
+            key: hints[key] for key, kind in kinds.items() if isinstance(hints.get(key), kind)
+        }
+    if isinstance(execution := tool.get("execution"), dict):
+        support = cast("dict[str, Any]", execution).get("taskSupport")
+        kept["execution"] = {"taskSupport": support} if support in _TASK_SUPPORT else {}
+    # The schema can be anything. It is checked later.
+    meta: Any = tool.get("_meta")
+    own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+    kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
+    return {**kept, "inputSchema": {"type": "object"}}
+
+
+def _repair_block(block: Any) -> dict[str, Any]:
+    """Return a content block. One that the protocol does not know becomes its JSON as text."""
+    if isinstance(block, dict):
+        found = cast("dict[str, Any]", block)
+        needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
+        if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
+            return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
+    text = block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)
+    return {"type": "text", "text": text}
 
 
 def to_observation(
-    result: "CallToolResult", linked: Iterable[Any], tool: str, workspace: Workspace
+    result: types.CallToolResult, linked: Iterable[Any], tool: str, workspace: Workspace
 ) -> Observation:
     """Turn a result and the contents of its linked resources into an observation.
 
@@ -45,7 +115,7 @@ def to_observation(
     return Observation(text or nothing, images=tuple(renderer.images), failed=failed)
 
 
-def is_short_text(result: "CallToolResult") -> bool:
+def is_short_text(result: types.CallToolResult) -> bool:
     """Return True if a result is only a short text, so that no file is written."""
     if result.structured_content is not None or any(one.type != "text" for one in result.content):
         return False
@@ -53,7 +123,7 @@ def is_short_text(result: "CallToolResult") -> bool:
     return sum(map(len, texts)) < SHORT_TEXT_CHARS
 
 
-def _structured_text(result: "CallToolResult", parts: Sequence[str]) -> str:
+def _structured_text(result: types.CallToolResult, parts: Sequence[str]) -> str:
     """Return the structured result as JSON, or nothing if a text block has the same content."""
     value: Any = result.structured_content
     if value is None:
@@ -90,7 +160,10 @@ class _BlockRenderer:
         if kind in ("image", "audio"):
             return self._file(block.data, block.mime_type, kind)
         if kind == "resource_link":
-            return _link_text(block)
+            facts = (block.mime_type, f"{block.size} bytes" if block.size else "")
+            about = f" ({', '.join(filter(None, facts))})" if any(facts) else ""
+            text = f"Resource link: {block.name} <{block.uri}>{about}"
+            return f"{text}\n{block.description}" if block.description else text
         return self._contents(block.resource if kind == "resource" else block)
 
     def _contents(self, contents: Any) -> str:  # text or blob contents
@@ -117,12 +190,6 @@ class _BlockRenderer:
         return f"{kind} ({media_type or 'unknown type'}, {len(data)} bytes) saved as {name}"
 
 
-def _link_text(block: Any) -> str:  # the SDK's ResourceLink
-    facts = ", ".join(filter(None, (block.mime_type, f"{block.size} bytes" if block.size else "")))
-    text = f"Resource link: {block.name} <{block.uri}>" + (f" ({facts})" if facts else "")
-    return f"{text}\n{block.description}" if block.description else text
-
-
 def _suffix(media_type: str, uri: str) -> str:
     found = PurePosixPath(urlsplit(uri).path).suffix if uri else ""
     if _SUFFIX.fullmatch(found):
@@ -132,6 +199,20 @@ def _suffix(media_type: str, uri: str) -> str:
     return mimetypes.guess_extension(plain) or (named if _SUFFIX.fullmatch(named) else ".bin")
 
 
+async def pages(list_page: Callable[..., Awaitable[P]]) -> AsyncIterator[P]:
+    """Yield the pages of one of a server's lists, which `list_page(params=...)` requests."""
+    params = types.PaginatedRequestParams()
+    for _ in range(PAGES):
+        page = await list_page(params=params)
+        yield page
+        if page.next_cursor is None:
+            return
+        params = types.PaginatedRequestParams(cursor=page.next_cursor)
+
+
+LINK_TIMEOUT_S = 10.0
+LINKS = 3
+"""Most linked resources that are fetched with a result."""
 READ_RESOURCE = "read_resource"
 _DESCRIPTION = (
     "Reads a resource of this server: a file, a record, a page of documentation. Without `uri` it "
@@ -169,6 +250,17 @@ async def read_or_list(session: ClientSession, uri: str | None) -> types.CallToo
     found = await session.read_resource(uri)
     blocks = [types.EmbeddedResource(type="resource", resource=one) for one in found.contents]
     return types.CallToolResult(content=[*blocks])
+
+
+async def linked_contents(session: ClientSession, result: types.CallToolResult) -> list[Any]:
+    """Fetch the first resources that a result links to; leave out those that fail."""
+    linked: list[Any] = []
+    uris = [str(block.uri) for block in result.content if block.type == "resource_link"]
+    for uri in uris[:LINKS]:
+        with contextlib.suppress(MCPError, TimeoutError, ValueError):
+            async with asyncio.timeout(LINK_TIMEOUT_S):
+                linked += (await session.read_resource(uri)).contents
+    return linked
 
 
 async def _described(session: ClientSession) -> list[str]:

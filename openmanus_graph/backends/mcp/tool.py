@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import re
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,29 +13,16 @@ import mcp_types as types
 from langgraph.errors import GraphBubbleUp
 from pydantic import ConfigDict
 
-from openmanus_graph.backends.mcp.calls import Event, OpenCall
+from openmanus_graph.backends.mcp.calls import OpenCall, follow_call
 from openmanus_graph.backends.mcp.connection import connect_outside_run
-from openmanus_graph.backends.mcp.listed_tools import ListedTool, pages, sanitize_text, traits_for
+from openmanus_graph.backends.mcp.listed_tools import DescribedTool, ListedTool, traits_for
 from openmanus_graph.backends.mcp.managed_server import ManagedServer, ServerChange, server_loop
-from openmanus_graph.backends.mcp.results import is_short_text, to_observation
-from openmanus_graph.backends.mcp.schemas import DescribedTool
-from openmanus_graph.backends.mcp.server_requests import (
-    question_text,
-    read_answer,
-    sampling_messages,
-    sampling_result,
-)
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.backends.mcp.results import is_short_text, pages, to_observation
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
-from openmanus_graph.state.interrupts import question_request
 from openmanus_graph.state.tool_traits import Observation
-
-PROGRESS_INTERVAL_S = 0.5
-"""Shortest time between two notices about one call's progress."""
-PROGRESS_CHARS = 200
 
 
 class ServerTool(DescribedTool):
@@ -55,7 +41,9 @@ class ServerTool(DescribedTool):
             self.listed_tool.name, dict(args), runtime.server_task
         )
         try:
-            result, linked = await _Follower(self, call, runtime).result()
+            result, linked = await follow_call(
+                call, runtime, self.name, self.managed_server.server.name
+            )
         except GraphBubbleUp:
             session.open_calls[runtime.key] = call
             raise
@@ -71,82 +59,8 @@ class ServerTool(DescribedTool):
         self.managed_server.accept(self.listed_tool)
 
     async def knows_task(self, task_id: str) -> bool:
-        """Return whether the server still knows the state of a call that it runs as a task."""
-        return await self.managed_server.knows_task(task_id)
-
-
-class _Follower:
-    """Follows one call: shows its progress, and answers the server's requests."""
-
-    def __init__(self, tool: ServerTool, call: OpenCall, runtime: CallRuntime) -> None:
-        self._tool, self._call, self._runtime = tool, call, runtime
-        self._shown_at = 0.0
-
-    async def result(self) -> Any:
-        """Return the call's result. ToolError or an error of the SDK: the call failed."""
-        while True:
-            event = await self._call.first()
-            if event.kind == "done":
-                if event.error is not None:
-                    raise event.error
-                return event.payload
-            if event.kind == "progress":
-                self._show_progress(str(event.payload))
-            elif event.kind == "task":
-                await self._runtime.record_server_task(event.payload)
-                _respond(event, True)
-            elif event.kind == "ask":
-                await self._elicit(event)
-            else:
-                await self._sample(event)
-            self._call.drop()
-
-    def _show_progress(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._shown_at >= PROGRESS_INTERVAL_S:
-            self._shown_at = now
-            notice(
-                self._runtime.emit,
-                f"{self._tool.name}: {sanitize_text(text, PROGRESS_CHARS)}",
-                "info",
-            )
-
-    async def _elicit(self, event: Event) -> None:
-        """Ask the user until the answer is valid. The run may pause, the call does not."""
-        while True:
-            server, tool = self._tool.managed_server.server.name, self._tool.listed_tool.name
-            text = question_text(server, tool, event.payload, event.problem)
-            name = f"elicitation {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            try:
-                value = await self._runtime.ask_person(question_request(text), name)
-            except (RuntimeError, ToolError):  # without a checkpointer the run cannot pause
-                _respond(event, types.ElicitResult(action="cancel"))
-                return
-            answer = read_answer(event.payload, value)
-            if not isinstance(answer, str):
-                _respond(event, answer)
-                return
-            event.problem = answer
-
-    async def _sample(self, event: Event) -> None:
-        params: types.CreateMessageRequestParams = event.payload
-        server = self._tool.managed_server.server.name
-        notice(self._runtime.emit, f"The MCP server {server} asks the model.", "info")
-        try:
-            messages = await asyncio.to_thread(
-                sampling_messages, params, self._runtime.session.workspace
-            )
-            reply = await self._runtime.converse(params.system_prompt or "", messages)
-        except (ToolError, ConfigError, OSError) as error:
-            _respond(event, types.ErrorData(code=types.INTERNAL_ERROR, message=str(error)))
-            return
-        model = self._runtime.session.settings.main.model
-        _respond(event, sampling_result(reply, model if isinstance(model, str) else ""))
-
-
-def _respond(event: Event, answer: Any) -> None:
-    if not event.answer.done():
-        event.answer.set_result(answer)
+        """Return True if the server still knows the state of a call that it runs as a task."""
+        return await server_loop.run(partial(self.managed_server.knows_task, task_id))
 
 
 MAX_NAME_CHARS = 64
@@ -303,7 +217,10 @@ async def list_prompts(server: MCPServer) -> list[ServerPrompt]:
         if capabilities is None or capabilities.prompts is None:
             return []
         async for page in pages(session.list_prompts):
-            found += [_described(server, one) for one in page.prompts]
+            for one in page.prompts:
+                about = " ".join((one.description or one.title or "").split())
+                arguments = {arg.name: bool(arg.required) for arg in one.arguments or ()}
+                found.append(ServerPrompt(server, one.name, about, arguments))
     return found
 
 
@@ -317,12 +234,6 @@ async def get_prompt(prompt: ServerPrompt, args: Mapping[str, str]) -> str:
     async with connect_outside_run(server, server.start_timeout_s) as connection:
         result = await connection.session.get_prompt(prompt.name, dict(args))
     return "\n\n".join(_text_of(message.content) for message in result.messages)
-
-
-def _described(server: MCPServer, prompt: types.Prompt) -> ServerPrompt:
-    arguments = {one.name: bool(one.required) for one in prompt.arguments or ()}
-    about = prompt.description or prompt.title or ""
-    return ServerPrompt(server, prompt.name, " ".join(about.split()), arguments)
 
 
 def _text_of(content: types.ContentBlock) -> str:

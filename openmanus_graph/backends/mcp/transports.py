@@ -16,22 +16,15 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
+import mcp_types as types
 from mcp.client.auth import OAuthFlowError
 from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    CONNECTION_CLOSED,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCRequest,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 from typing_extensions import override
 
 from openmanus_graph.backends.mcp.oauth import LoginStore, StoredLogin, problem_of
-from openmanus_graph.backends.sandbox.environment import network_settings
+from openmanus_graph.backends.sandbox.scratch import network_settings
 from openmanus_graph.state.context import MCPServer
 
 MAX_MESSAGE = 100 * 1024 * 1024
@@ -127,63 +120,43 @@ def _stored_auth(server: MCPServer) -> httpx2.Auth | None:
     return StoredLogin(server, store) if store.read().tokens else None
 
 
-def http_streams(
-    server: MCPServer, client: Client
-) -> contextlib.AbstractAsyncContextManager[tuple[Any, Any]]:
-    """Connect by streamable HTTP."""
-    url = server.url or ""
-    return streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
-
-
 @contextlib.asynccontextmanager
 async def sse_streams(server: MCPServer, client: Client) -> AsyncGenerator[tuple[Any, Any]]:
     """Connect by SSE: messages arrive in one long response, and are sent by POST."""
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    url, headers = server.url or "", {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def receive(response: httpx2.Response) -> None:
+        """Read the long response to its end, which is the end of the connection."""
+        async with incoming:
+            with contextlib.suppress(httpx2.HTTPError, anyio.BrokenResourceError):
+                async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE):
+                    if event.event == "endpoint" and not endpoint.done():
+                        endpoint.set_result(_own_address(url, event.data))
+                    elif event.event == "message" and event.data:
+                        await incoming.send(read_message(event.data))
+
+    async def send(tasks: Any) -> None:  # anyio's task group
+        address = await endpoint
+        async with outgoing:
+            async for message in outgoing:
+                tasks.start_soon(_post, client, address, message, incoming)
+
     async with (
         incoming, read, write, outgoing,
-        client.stream("GET", server.url or "", headers=headers) as response,
+        client.stream("GET", url, headers=headers) as response,
     ):  # fmt: skip
         client.last_failure = response if response.status_code >= 400 else None
         response.raise_for_status()
-        endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, server, response, incoming, endpoint)
-            tasks.start_soon(_send, client, endpoint, outgoing, incoming, tasks)
+            tasks.start_soon(receive, response)
+            tasks.start_soon(send, tasks)
             try:
                 yield read, write
             finally:
                 tasks.cancel_scope.cancel()
-
-
-async def _receive(
-    server: MCPServer,
-    response: httpx2.Response,
-    incoming: Any,  # anyio's stream of messages
-    endpoint: "asyncio.Future[str]",
-) -> None:
-    """Read the long response to its end, which is the end of the connection."""
-    async with incoming:
-        with contextlib.suppress(httpx2.HTTPError, anyio.BrokenResourceError):
-            async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE):
-                if event.event == "endpoint" and not endpoint.done():
-                    endpoint.set_result(_own_address(server.url or "", event.data))
-                elif event.event == "message" and event.data:
-                    await incoming.send(read_message(event.data))
-
-
-async def _send(
-    client: Client,
-    endpoint: "asyncio.Future[str]",
-    outgoing: Any,  # anyio's streams of messages
-    incoming: Any,
-    tasks: Any,
-) -> None:
-    address = await endpoint
-    async with outgoing:
-        async for message in outgoing:
-            tasks.start_soon(_post, client, address, message, incoming)
 
 
 async def _post(client: Client, address: str, sent: SessionMessage, incoming: Any) -> None:
@@ -194,10 +167,10 @@ async def _post(client: Client, address: str, sent: SessionMessage, incoming: An
         )
         response.raise_for_status()
     except httpx2.HTTPError as error:
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, types.JSONRPCRequest):
             text = f"Connection closed: {error or type(error).__name__}"
-            why = ErrorData(code=CONNECTION_CLOSED, message=text)
-            answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
+            why = types.ErrorData(code=types.CONNECTION_CLOSED, message=text)
+            answer = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=why)
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await incoming.send(SessionMessage(answer))
 
@@ -213,7 +186,7 @@ def _own_address(url: str, endpoint: str) -> str:
 def read_message(data: str) -> SessionMessage | Exception:
     """Parse a message. Return the exception if it is invalid."""
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
     except ValidationError as error:
         return error
 
@@ -251,13 +224,17 @@ async def stdio_streams(
     )
     stderr_reader = asyncio.ensure_future(_read_stderr(process, server.name, stderr_lines))
     try:
-        yield _Incoming(process, stderr_reader), _Outgoing(process, stderr_reader)
+        pipes = _Pipes(process, stderr_reader)
+        yield pipes, pipes
     finally:
         await _uninterrupted(_terminate(process, stderr_reader))
 
 
-class _Stream:
-    """One of the server's pipes, with the interface that the SDK expects."""
+class _Pipes:
+    """The server's pipes, with the interface that the SDK expects of both streams.
+
+    Messages are read, one per line, until the server exits.
+    """
 
     def __init__(self, process: Process, stderr_reader: "asyncio.Future[None]") -> None:
         self._process, self._stderr_reader = process, stderr_reader
@@ -271,13 +248,6 @@ class _Stream:
     async def aclose(self) -> None:
         """Do nothing: the pipes are closed when the server is terminated."""
 
-    async def _wait_for_stderr(self) -> None:
-        await asyncio.wait({self._stderr_reader}, timeout=STDERR_S)
-
-
-class _Incoming(_Stream):
-    """Reads messages, one per line, until the server exits."""
-
     def __aiter__(self) -> Self:
         return self
 
@@ -290,8 +260,6 @@ class _Incoming(_Stream):
         await self._wait_for_stderr()
         raise StopAsyncIteration
 
-
-class _Outgoing(_Stream):
     async def send(self, sent: SessionMessage) -> None:
         assert self._process.stdin is not None
         text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -301,6 +269,9 @@ class _Outgoing(_Stream):
         except ConnectionError as error:
             await self._wait_for_stderr()
             raise anyio.BrokenResourceError from error
+
+    async def _wait_for_stderr(self) -> None:
+        await asyncio.wait({self._stderr_reader}, timeout=STDERR_S)
 
 
 async def _read_stderr(process: Process, name: str, stderr_lines: deque[str]) -> None:

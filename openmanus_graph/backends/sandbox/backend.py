@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, ClassVar
 
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, part_name
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
@@ -130,121 +130,6 @@ class Measured:
     """Free on the disk with their files."""
 
 
-class Backend(Protocol):
-    """One kind of sandbox for one thread."""
-
-    @property
-    def name(self) -> str:
-        """As in the settings."""
-        ...
-
-    @property
-    def holds_processes(self) -> bool:
-        """Whether everything inside ends with the program that was started."""
-        ...
-
-    @property
-    def python(self) -> str:
-        """Path of the interpreter as programs see it."""
-        ...
-
-    @property
-    def path(self) -> Sequence[str]:
-        """Folders of programs in addition to the system's and the interpreter's."""
-        ...
-
-    def inside(self, path: Path) -> str:
-        """Return a path of the host (workspace or scratch) as programs see it."""
-        ...
-
-    def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
-    ) -> Launch:
-        """Return the command on this machine that runs a program inside.
-
-        The command shares its input and its end with the program. It also shares its output, unless
-        the backend copies that to `output` in `fetch`.
-
-        Args:
-            program: With its arguments.
-            environment: All variables of the program.
-            terminal: Whether the command gets a terminal, which must become the program's.
-            output: File descriptor for what the program prints.
-        """
-        ...
-
-    def reach(self, socket: Path) -> Path:
-        """Return where we reach a Unix socket that programs open in the run folder."""
-        ...
-
-    def send(self) -> None:
-        """Send our changes to the programs. Called before they start and before each call.
-
-        Raises ToolError: the programs cannot be reached.
-        """
-        ...
-
-    def fetch(self) -> None:
-        """Fetch what programs have printed and changed. Called after each call.
-
-        Raises ToolError as `send`; the call's program is then ended.
-        """
-        ...
-
-    def measure(self) -> Measured | None:
-        """Measure the programs and fetch what they have printed; None if they run here.
-
-        Called often while a call runs. Raises ToolError as `send`.
-        """
-        ...
-
-    def used_bytes(self) -> int:
-        """Return the size of all files of programs on another machine. Called rarely.
-
-        Raises ToolError as `send`.
-        """
-        ...
-
-    def close(self) -> None:
-        """Remove the sandbox on another machine. All programs have been ended before."""
-        ...
-
-
-class OnThisMachine:
-    """The base of backends whose programs see the same folders as we do, under the same names."""
-
-    path: Sequence[str] = ()
-
-    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout, self._settings = layout, settings
-        self.python = str(layout.python)
-
-    def inside(self, path: Path) -> str:
-        return str(path)
-
-    def reach(self, socket: Path) -> Path:
-        return socket
-
-    def send(self) -> None:
-        """Do nothing: programs see the same files."""
-
-    def fetch(self) -> None:
-        """Do nothing: we see the same files."""
-
-    def measure(self) -> None:
-        """Return None: our own processes are measured."""
-
-    def used_bytes(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Do nothing: nothing is on another machine."""
-
-
-BackendFactory = Callable[[Layout, SandboxSettings], Backend]
-"""Makes a backend for a thread. It starts nothing."""
-
-
 @dataclass(frozen=True)
 class Probe:
     """Whether a kind of sandbox works on this machine."""
@@ -254,3 +139,91 @@ class Probe:
     detail: str
     fix: str = ""
     """The command that fixes it."""
+
+
+class Backend:
+    """One kind of sandbox for one thread. Making it starts nothing.
+
+    By default, programs run on this machine and see the same folders as we do.
+    """
+
+    name: ClassVar[str]
+    """As in the settings."""
+    holds_processes: ClassVar[bool] = False
+    """Whether everything inside ends with the program that was started."""
+    elsewhere: ClassVar[bool] = False
+    """Whether programs run on another machine, which gets nothing of this one's environment."""
+
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        self._layout, self._settings = layout, settings
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Check if this kind works here. Blocks for some tens of milliseconds."""
+        raise NotImplementedError
+
+    @property
+    def warning(self) -> str:
+        """A warning for users before programs run; often empty."""
+        return ""
+
+    @property
+    def python(self) -> str:
+        """Path of the interpreter as programs see it."""
+        return str(self._layout.python)
+
+    @property
+    def path(self) -> Sequence[str]:
+        """Folders of programs in addition to the system's and the interpreter's."""
+        return ()
+
+    def inside(self, path: Path) -> str:
+        """Return a path of the host (workspace or scratch) as programs see it."""
+        return str(path)
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
+        """Return the command on this machine that runs a program inside.
+
+        The command shares its input and its end with the program. It also shares its output, unless
+        the backend copies that to `output` in `fetch`.
+
+        Args:
+            argv: The program with its arguments.
+            env: All variables of the program.
+            output: File descriptor for what the program prints. None if the command gets a
+                terminal, which must become the program's.
+        """
+        raise NotImplementedError
+
+    def reach(self, socket: Path) -> Path:
+        """Return where we reach a Unix socket that programs open in the run folder."""
+        return socket
+
+    def send(self) -> None:
+        """Send our changes to the programs. Called before they start and before each call.
+
+        Raises ToolError: the programs cannot be reached.
+        """
+
+    def fetch(self) -> None:
+        """Fetch what programs have printed and changed. Called after each call.
+
+        Raises ToolError as `send`; the call's program is then ended.
+        """
+
+    def measure(self) -> Measured | None:
+        """Measure the programs and fetch what they have printed; None if they run here.
+
+        Called often while a call runs. Raises ToolError as `send`.
+        """
+        return None
+
+    def used_bytes(self) -> int:
+        """Return the size of all files of programs on another machine. Called rarely.
+
+        Raises ToolError as `send`.
+        """
+        return 0
+
+    def close(self) -> None:
+        """Remove the sandbox on another machine. All programs have been ended before."""

@@ -1,77 +1,391 @@
-"""Chooses the sandbox backend of a thread."""
+"""The backends of this machine (bubblewrap, docker, nono, no sandbox), and the choice of one."""
 
+import contextlib
+import importlib
+import importlib.util
+import json
 import os
+import shutil
+import subprocess
+import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from openmanus_graph.backends.sandbox import bwrap, docker, nono, ssh
-from openmanus_graph.backends.sandbox.backend import (
-    BackendFactory,
-    Launch,
-    Layout,
-    OnThisMachine,
-    Probe,
-)
+import psutil
+
+from openmanus_graph.backends.sandbox.backend import LAUNCHER, Backend, Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.ssh import Ssh
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.state.settings import SandboxSettings
 
-WARNING = (
-    "No sandbox: Python and shell commands can read and change every file of this account and "
-    "reach the network. `openmanus doctor --fix` installs one."
+HOME = "/home/manus"
+RUN = "/run/openmanus"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+# Of /etc only what programs need to start: no shadow, no keys, no host's configuration.
+_ETC = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "timezone",
+    "locale.alias", "nsswitch.conf", "mime.types", "magic", "os-release", "terminfo", "ssl/certs",
+    "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
+    "ca-certificates", "libreoffice", "perl", "protocols", "services",
+)  # fmt: skip
+_USERNS = (
+    "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
 )
+_ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
 
 
-class Unconfined(OnThisMachine):
-    """Runs programs as the user who started us, without confinement."""
+class _Mounted(Backend):
+    """Shows programs a root of mounts, where the scratch folders have fixed paths."""
 
-    name = "none"
-    holds_processes = False
+    holds_processes = True
+
+    def inside(self, path: Path) -> str:
+        layout = self._layout
+        for outside, place in ((layout.tmp, "/tmp"), (layout.home, HOME), (layout.run, RUN)):
+            if path.is_relative_to(outside):
+                return str(Path(place) / path.relative_to(outside))
+        return str(path)
+
+
+class Bwrap(_Mounted):
+    """Runs programs in separate namespaces (Linux), which end with their first process."""
+
+    name = "bwrap"
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
         super().__init__(layout, settings)
-        self.path = [os.environ["PATH"]] if "PATH" in os.environ else []
+        _end_orphans(layout.workspace.root)
 
-    def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
-    ) -> Launch:
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
+        """Return the command. The caller passes the environment: see `scratch.py`."""
+        session = () if output is None else ("--new-session",)
+        command = (*bwrap_argv(self._layout, self._settings), *session, "--", *argv)
+        # The launcher binds its life to ours until bubblewrap does.
+        return Launch(command, {"no_keys": True, "die_with": os.getpid()})
+
+    def close(self) -> None:
+        """End sandboxes that were killed while they started: they do not end by themselves."""
+        _end_orphans(self._layout.workspace.root)
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Run a program in a real sandbox."""
+        fix = "sudo apt-get install -y bubblewrap"
+        program = shutil.which("bwrap")
+        if program is None:
+            return Probe("bwrap", False, "bubblewrap is not installed", fix)
+        # By the launcher, as for all programs: a bubblewrap that must be setuid may do no more.
+        argv = [*LAUNCHER, json.dumps({"no_keys": True}), program, "--unshare-all"]
+        argv += ["--die-with-parent", *_system(), "--proc", "/proc", "--dev", "/dev", "--", "true"]
+        try:
+            with signals_held():
+                done = subprocess.run(
+                    argv, capture_output=True, timeout=10, env={}, start_new_session=True
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix)
+        if done.returncode:
+            why = done.stderr.decode(errors="replace").strip()[-300:]
+            return Probe("bwrap", False, f"bubblewrap may not make namespaces: {why}", _USERNS)
+        return Probe("bwrap", True, "bubblewrap works")
+
+
+def _end_orphans(root: Path) -> None:
+    """End the rest of sandboxes of this folder whose start was interrupted.
+
+    bubblewrap's first process inside waits for the one outside before it binds its life to it.
+    If that one is killed in between, it waits forever.
+    """
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "bwrap":
+            with contextlib.suppress(psutil.Error, OSError):
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                numbers = status.partition("NSpid:")[2].splitlines()[0].split()
+                first_inside = len(numbers) > 1 and numbers[-1] == "1"
+                parent = process.parent()
+                orphaned = parent is None or parent.name() != "bwrap"
+                if first_inside and orphaned and str(root) in process.cmdline():
+                    process.kill()
+
+
+def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
+    """Return the command line up to the program."""
+    root = layout.workspace.root
+    argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
+    argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
+    argv += [*_kernel_files(), "--dev", "/dev"]
+    argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm", "--dir", "/var/tmp"]
+    argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
+    argv += ["--bind", str(layout.run), RUN]
+    for place, flags in sorted(_places(layout), key=lambda item: len(item[0].parts)):
+        argv += [*flags, str(place)]
+    for hidden in filter(Path.is_dir, _masked(layout)):  # files written there would be lost
+        argv += ["--remount-ro", str(hidden)]
+    return [*argv, "--remount-ro", "/", "--chdir", str(root)]
+
+
+def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
+    """Return namespaces and capabilities. With all of them, root could undo the mounts."""
+    if root_needs_powers(root):
+        # In a user namespace root loses its power over the files of other users, and with it the
+        # workspace if it was mounted into a container. These capabilities are real ones.
+        powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
+        kept = [word for power in powers for word in ("--cap-add", power)]
+        spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+        spaces += [] if settings.network else ["--unshare-net"]
+        return [*spaces, "--cap-drop", "ALL", *kept]
+    network = ["--share-net"] if settings.network else []
+    return ["--unshare-all", *network, "--cap-drop", "ALL"]
+
+
+def root_needs_powers(root: Path) -> bool:
+    """Return True if we are root, and the workspace belongs to another user."""
+    return os.geteuid() == 0 and root.stat().st_uid != 0
+
+
+def _kernel_files() -> list[str]:
+    """Show /proc. Root may change the whole machine's settings there, without any capability."""
+    argv = ["--proc", "/proc"]
+    for listed in filter(os.path.exists, ("/proc/keys", "/proc/key-users")):
+        argv += ["--ro-bind", "/dev/null", listed]
+    # All of it: depending on the kernel, files outside of /proc/sys change the machine too.
+    return [*argv, "--remount-ro", "/proc"] if os.geteuid() == 0 else argv
+
+
+def _system() -> list[str]:
+    argv: list[str] = []
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            argv += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            argv += ["--ro-bind", name, name]
+    return argv
+
+
+def _etc(network: bool, own: Path) -> list[str]:
+    argv: list[str] = []
+    for name in (*_ETC, *(_ETC_NETWORK if network else ())):
+        argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for file in sorted(own.iterdir()) if own.is_dir() else ():
+        if not (network and file.name == "hosts"):
+            argv += ["--ro-bind", str(file), f"/etc/{file.name}"]
+    return argv
+
+
+def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
+    """Return the mounts that are ordered by their depth: the deeper one wins."""
+    workspace = layout.workspace
+    bind = "--ro-bind" if layout.read_only else "--bind"
+    places = [(path, [bind, str(path)]) for path in (workspace.root, workspace.python)]
+    outputs = str(workspace.outputs)
+    for place in (workspace.outputs, *workspace.former_outputs()):
+        places.append((place, ["--ro-bind", outputs]))
+    for path in (*layout.prefixes, *layout.readable):
+        if not path.is_relative_to("/usr"):
+            places.append((path, ["--ro-bind-try", str(path)]))
+    for path in _masked(layout):
+        places.append((path, ["--tmpfs"] if path.is_dir() else ["--ro-bind", "/dev/null"]))
+    return places
+
+
+def _masked(layout: Layout) -> list[Path]:
+    """Return the protected files and folders inside the workspace that exist."""
+    inside_root = (p for p in layout.workspace.protected if p.is_relative_to(layout.workspace.root))
+    return [path for path in inside_root if path.exists()]
+
+
+class Docker(_Mounted):
+    """Runs each program in a separate container, by the docker or podman command.
+
+    The image's Python must have ipykernel.
+    """
+
+    name = "docker"
+
+    @property
+    def python(self) -> str:
+        return "python3"
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
+        """Return the command. Killing the client leaves the container, hence `kill`."""
+        name = f"openmanus-{uuid.uuid4().hex[:12]}"
+        options = container_options(self._layout, self._settings, env)
+        interactive = "-it" if output is None else "-i"
+        command = (_engine() or "docker", "run", "--name", name, interactive, *options)
+        end = [command[0], "rm", "--force", name]
+        remove = partial(subprocess.run, end, capture_output=True)
+        return Launch((*command, self._settings.image, *argv), kill=remove)
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Ask the engine if it has the image. Nothing is downloaded."""
+        program = _engine()
+        if program is None:
+            return Probe("docker", False, "neither docker nor podman is installed", "install one")
+        try:
+            inspect = [program, "image", "inspect", settings.image]
+            done = subprocess.run(inspect, capture_output=True, timeout=20, start_new_session=True)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Probe(
+                "docker", False, f"the engine does not answer: {error}", "start the engine"
+            )
+        if done.returncode == 0:
+            return Probe("docker", True, f"image {settings.image} is here; it needs ipykernel")
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        recipe = f"printf 'FROM {settings.image}\\nRUN pip install ipykernel\\n'"
+        build = f"{recipe} | {program} build -t manus -"
+        detail = said[-1] if said else f"no image {settings.image}"
+        return Probe("docker", False, detail, f"{build}, then set the image to manus")
+
+
+def container_options(
+    layout: Layout, settings: SandboxSettings, environment: Mapping[str, str]
+) -> list[str]:
+    """Return the options for limits, mounts and environment."""
+    workspace = layout.workspace
+    root, python = str(workspace.root), str(workspace.python)
+    options = ["--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    options += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", root]
+    options += ["--memory", f"{settings.memory_mb}m", "--pids-limit", str(settings.processes)]
+    options += [] if settings.network else ["--network", "none"]
+    mode = ":ro" if layout.read_only else ""
+    mounts = [(root, root + mode), (python, python + mode), (str(layout.tmp), "/tmp")]
+    for source, target in [*mounts, (str(layout.home), HOME), (str(layout.run), RUN)]:
+        options += ["--volume", f"{source}:{target}"]
+    for place in (workspace.outputs, *workspace.former_outputs()):
+        options += ["--volume", f"{workspace.outputs}:{place}:ro"]
+    for path in _masked(layout):
+        hide = ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
+        options += hide
+    kept = {key: value for key, value in environment.items() if key != "PATH"}
+    kept |= {"PIP_USER": "1", "PYTHONUSERBASE": f"{python}/container"}
+    for key, value in kept.items():
+        options += ["--env", f"{key}={value}"]
+    return options
+
+
+def _engine() -> str | None:
+    return shutil.which("docker") or shutil.which("podman")
+
+
+_FOLDERS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/alternatives",
+    "/etc/fonts", "/etc/libreoffice", "/etc/ssl/certs", "/etc/ld.so.conf.d", "/etc/terminfo",
+    "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/System", "/Library/Frameworks",
+    "/Library/Fonts", "/Library/Developer", "/opt/homebrew", "/private/var/db",
+)  # fmt: skip
+_FILES = (
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd",
+    "/etc/group", "/etc/mime.types", "/etc/os-release", "/etc/ssl/openssl.cnf", "/dev/urandom",
+    "/dev/random",
+)  # fmt: skip
+_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
+_FILE_POWERS = 0b1011
+"""CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
+
+
+class Nono(Backend):
+    """Allows programs certain paths: Landlock on Linux, Seatbelt on macOS, by the nono-py package.
+
+    Programs see the host's folders and processes. Landlock has no exceptions below an allowed
+    folder: it cannot hide protected files inside the workspace.
+    """
+
+    name = "nono"
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
+        """Return the command. `launch.py` applies the rules to itself first."""
+        layout, workspace = self._layout, self._layout.workspace
+        outputs = workspace.readable_outputs()
+        own = (workspace.root, workspace.python)
+        read, write = (own, ()) if layout.read_only else ((), own)
+        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs, *read))]
+        files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
+        rules = {
+            "package": str(_package()),
+            "read": [path for path in (*folders, *files) if Path(path).exists()],
+            "write": [
+                *(str(path) for path in (*write, layout.scratch)),
+                *(path for path in (*_DEVICES, "/dev/shm") if Path(path).exists()),
+            ],
+            "deny": [str(path) for path in _masked(layout)] if sys.platform == "darwin" else [],
+            "shown": [str(path) for path in (*outputs, workspace.python)],
+            "network": self._settings.network,
+        }
+        # Landlock protects files only: with all capabilities root could load a kernel module.
+        powers = _FILE_POWERS if root_needs_powers(workspace.root) else 0
+        confine = {"nono": rules, "no_keys": True, "powers": powers, "die_with": os.getpid()}
+        return Launch(tuple(argv), confine)
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Ask the package whether this system supports it."""
+        if _package() is None:
+            fix = "pip install 'openmanus-graph[nono]'"
+            return Probe("nono", False, "the package nono-py is not installed", fix)
+        nono_py: Any = importlib.import_module("nono_py")
+        supported = bool(nono_py.is_supported())
+        return Probe("nono", supported, str(nono_py.support_info().details))
+
+    @property
+    def warning(self) -> str:
+        hidden = _masked(self._layout)
+        if not hidden or sys.platform == "darwin":
+            return ""
+        names = ", ".join(self._layout.workspace.relative(path) for path in hidden)
+        return f"The nono sandbox cannot hide {names} inside the workspace; bubblewrap can."
+
+
+def _package() -> Path | None:
+    spec = importlib.util.find_spec("nono_py")
+    return Path(spec.origin).parents[1] if spec and spec.origin else None
+
+
+class Unconfined(Backend):
+    """Runs programs as the user who started us, without confinement."""
+
+    name = "none"
+
+    @property
+    def warning(self) -> str:
+        return (
+            "No sandbox: Python and shell commands can read and change every file of this account "
+            "and reach the network. `openmanus doctor --fix` installs one."
+        )
+
+    @property
+    def path(self) -> Sequence[str]:
+        return [os.environ["PATH"]] if "PATH" in os.environ else []
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. It ends when we end, if the system supports that."""
-        return Launch(tuple(program), {"die_with": os.getpid()})
+        return Launch(tuple(argv), {"die_with": os.getpid()})
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        return Probe("none", True, "always works, and hides nothing")
 
 
-@dataclass(frozen=True)
-class SandboxChoice:
-    """A sandbox backend that works here, with its warnings."""
-
-    name: str
-    make: BackendFactory
-    warning: str = ""
-    elsewhere: bool = False
-    """Whether programs run on another machine, which gets nothing of this one's environment."""
-
-
-def reaches_network(name: str, settings: SandboxSettings) -> bool:
-    """Return True if programs of that backend reach the network, allowed or not."""
-    return settings.network or name == "none"
-
-
-_BACKENDS: dict[str, BackendFactory] = {
-    "bwrap": bwrap.Bwrap,
-    "nono": nono.Nono,
-    "docker": docker.Docker,
-    "ssh": ssh.Ssh,
-    "none": Unconfined,
+_BACKENDS: dict[str, type[Backend]] = {
+    kind.name: kind for kind in (Bwrap, Nono, Docker, Ssh, Unconfined)
 }
 
 
 def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
     """Return the probes of all backends, best first. Each takes some tens of milliseconds."""
-    return {
-        "bwrap": bwrap.probe,
-        "nono": nono.probe,
-        "docker": lambda: docker.probe(settings),
-        "ssh": lambda: ssh.probe(settings),
-        "none": lambda: Probe("none", True, "always works, and hides nothing"),
-    }
+    return {name: partial(kind.probe, settings) for name, kind in _BACKENDS.items()}
+
+
+def reaches_network(name: str, settings: SandboxSettings) -> bool:
+    """Return True if programs of that backend reach the network, allowed or not."""
+    return settings.network or name == "none"
 
 
 def backend_name(settings: SandboxSettings) -> str:
@@ -96,14 +410,7 @@ def require_sandbox(settings: SandboxSettings) -> None:
         )
 
 
-def choose_sandbox(settings: SandboxSettings) -> SandboxChoice:
+def choose_sandbox(settings: SandboxSettings) -> type[Backend]:
     """Choose the mode that is set, or the best that works. Raises ConfigError. Blocks."""
     require_sandbox(settings)
-    name = backend_name(settings)
-    warnings = {"none": WARNING, "ssh": ssh.WARNING.format(host=settings.ssh_host)}
-    return SandboxChoice(name, _BACKENDS[name], warnings.get(name, ""), elsewhere=name == "ssh")
-
-
-def warning_of(choice: SandboxChoice, layout: Layout) -> str:
-    """Return the warning for users before programs run; often empty."""
-    return nono.warning(layout) if choice.name == "nono" else choice.warning
+    return _BACKENDS[backend_name(settings)]

@@ -1,40 +1,45 @@
-"""One thread's sandbox: its folders, its limits, and the programs it runs."""
+"""One thread's sandbox: its folders, its limits, and the programs it runs.
 
+`run_read_only` runs a single command that can read the workspace but cannot change it.
+"""
+
+import ast
 import contextlib
 import itertools
 import json
 import os
+import re
+import shutil
+import stat
 import subprocess
-import sys
-from collections.abc import Generator, Mapping, Sequence
-from pathlib import Path
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path, PurePosixPath
 
-from openmanus_graph.backends.sandbox import environment
+from openmanus_graph.backends.sandbox import forked_python, scratch
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
-from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network, warning_of
-from openmanus_graph.backends.sandbox.forked_python import (
-    ForkServer,
-    can_fork,
-    leave_fork_server,
-    use_fork_server,
-)
-from openmanus_graph.backends.sandbox.limits import make_group, rlimits
-from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree
+from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network
+from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree, make_group, rlimits
 from openmanus_graph.backends.sandbox.remote_program import MARKER
-from openmanus_graph.backends.sandbox.scratch import (
-    fill_scratch,
-    make_python,
-    make_scratch,
-    python_prefixes,
-    remove_folder,
-)
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
+from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.output import shorten_file
 from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import SandboxSettings
 
+MOST_COPIED_BYTES = 500 << 20
+"""Limit of a workspace that is copied because no sandbox protects it."""
+_POLL_S = 0.1
+_PROGRAM = ("bash", "--noprofile", "--norc", "-c", 'cd -- "$1" && eval "$2"', "bash")
 _serial = itertools.count(1)
 
 
@@ -52,33 +57,30 @@ class Sandbox:
         """
         if workspace.root == Path(workspace.root.anchor):
             raise ConfigError("workspace: the root of the file system cannot be a workspace.")
-        choice = choose_sandbox(settings)
+        kind = choose_sandbox(settings)
         self.settings, self.workspace = settings, workspace
         workspace.prepare()
         self.trees: list[Tree] = []
-        self._fork_server: ForkServer | None = None
-        self._lock = make_scratch()
-        scratch = Path(self._lock.name).parent
-        self._host: Mapping[str, str] = {} if choice.elsewhere else os.environ
-        network, host = settings.network and not choice.elsewhere, self._host
-        pip = fill_scratch(scratch, network=network, host=host, prefix=Path(sys.prefix))
-        values = map(environment.without_credentials, environment.network_settings(host).values())
-        texts = (pip, *values) if network else ()
+        self._fork_server: forked_python.ForkServer | None = None
+        self._lock = scratch.make_scratch()
+        folder = Path(self._lock.name).parent
+        self._host: Mapping[str, str] = {} if kind.elsewhere else os.environ
+        network = settings.network and not kind.elsewhere
+        readable = scratch.fill_scratch(folder, self._host, network=network)
         self.layout = Layout(
             workspace=workspace,
-            scratch=scratch,
-            python=make_python(workspace.python),
-            prefixes=python_prefixes(),
-            readable=tuple(environment.local_files(texts, Path.home())),
+            scratch=folder,
+            python=scratch.make_python(workspace.python),
+            prefixes=scratch.python_prefixes(),
+            readable=tuple(readable),
             read_only=read_only,
         )
         try:
-            self.backend = choice.make(self.layout, settings)
+            self.backend = kind(self.layout, settings)
         except ToolError:  # `close` will not be called
             self._remove_scratch()
             raise
-        self.warning = warning_of(choice, self.layout)
-        folders = (scratch,) if read_only else (workspace.root, workspace.python, scratch)
+        folders = (folder,) if read_only else (workspace.root, workspace.python, folder)
         self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
 
     @property
@@ -89,8 +91,8 @@ class Sandbox:
     def environment(self) -> dict[str, str]:
         """Return the environment of a program."""
         inside = self.backend.inside
-        fixed = {} if self.reaches_network else environment.NO_RETRIES
-        return fixed | environment.sandbox_environment(
+        fixed = {} if self.reaches_network else scratch.NO_RETRIES
+        return fixed | scratch.sandbox_environment(
             home=inside(self.layout.home),
             tmp=inside(self.layout.tmp),
             path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),
@@ -104,56 +106,46 @@ class Sandbox:
         *,
         output: int,
         given: int = subprocess.DEVNULL,
-        terminal: int | None = None,
-        more: Mapping[str, str] | None = None,
+        terminal: bool = False,
     ) -> Tree:
         """Start a program. It ends when the calling thread ends, so call this from a lasting one.
 
         Args:
             program: Command, with paths as seen inside.
             output: File descriptor of its standard output and error.
-            given: File descriptor of its standard input, unless it has a terminal.
-            terminal: File descriptor of a terminal that becomes its controlling one and its input.
-            more: Further environment variables.
+            given: File descriptor of its standard input.
+            terminal: Whether `output` is a terminal, which becomes its controlling one and its
+                input.
         """
         # Again, because programs may have removed it.
-        make_python(self.workspace.python)
+        scratch.make_python(self.workspace.python)
         marker = f"{os.getpid()}-{next(_serial)}"
-        variables = self.environment() | dict(more or {})
+        variables = self.environment()
         if not self.backend.holds_processes:
             variables[MARKER] = marker
         self.backend.send()
-        launch = self.backend.launch(
-            program, variables, terminal=terminal is not None, output=output
-        )
+        launch = self.backend.launch(program, variables, None if terminal else output)
         group = make_group(self.settings)
         limits = rlimits(self.settings, group)
-        entries = group.entries if group else []
-        spec = {"groups": entries, "limits": limits, "terminal": terminal is not None}
+        spec = {"groups": group.entries if group else [], "limits": limits, "terminal": terminal}
         with signals_held():
             process = subprocess.Popen(
                 [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
-                stdin=given if terminal is None else terminal,
+                stdin=output if terminal else given,
                 stdout=output,
                 stderr=output,
                 env=variables,
                 cwd=self.workspace.root,
                 start_new_session=True,
             )
-        tree = Tree(
-            process,
-            group=group,
-            marker=marker,
-            holds_processes=self.backend.holds_processes,
-            kill=launch.kill,
-        )
+        tree = Tree(process, group, marker, self.backend.holds_processes, launch.kill)
         self.trees.append(tree)
         return tree
 
     def start_python(self, arguments: Sequence[str], *, output: int, given: int) -> Tree:
         """Start a Python program with its arguments, forked from a warm process if possible."""
-        if can_fork(self):
-            self._fork_server = self._fork_server or use_fork_server()
+        if forked_python.can_fork(self):
+            self._fork_server = self._fork_server or forked_python.use_fork_server()
             if self._fork_server is not None:
                 tree = self._fork_server.start(self, arguments, output=output, given=given)
                 if tree is not None:
@@ -194,18 +186,18 @@ class Sandbox:
         for tree in list(self.trees):
             self.end(tree)
         if self._fork_server is not None:
-            leave_fork_server()
+            forked_python.leave_fork_server()
         self.backend.close()
         self._remove_scratch()
 
     def _remove_scratch(self) -> None:
-        remove_folder(self.layout.scratch)
+        scratch.remove_folder(self.layout.scratch)
         self._lock.close()
 
 
 def warn_of_sandbox(session: Session, emit: Emit) -> None:
     """Notify the user, once per run, of what the session's sandbox does not prevent."""
-    warning = sandbox_of(session).warning
+    warning = sandbox_of(session).backend.warning
     if warning:
         session.cached("sandbox warning", lambda: notice(emit, warning))
 
@@ -213,3 +205,211 @@ def warn_of_sandbox(session: Session, emit: Emit) -> None:
 def sandbox_of(session: Session) -> Sandbox:
     """Return the session's sandbox. Blocks."""
     return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
+
+
+_USUAL = (
+    "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
+    "openpyxl", "docx", "pptx", "pypdf", "reportlab", "PIL", "bs4",
+    "requests",
+)  # fmt: skip
+"""Names of modules: tables, charts, documents, pictures, web."""
+
+
+def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:
+    """Return the usual modules that can be imported; none if the Python is not ours. Blocks.
+
+    Packages that a thread has installed are left out.
+    """
+    return () if settings.mode in ("docker", "ssh") else _installed()
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Look for the modules' files, without importing any."""
+    folders = [str(folder) for folder in scratch.package_folders()]
+    return tuple(name for name in _USUAL if PathFinder.find_spec(name, folders) is not None)
+
+
+def refuse_install(session: Session, find: Callable[[str], str], text: str) -> None:
+    """Raise TrustedToolError if `text` installs packages but the sandbox has no network. Blocks.
+
+    `find` returns the command of a text that installs from the network, or an empty text.
+    """
+    settings = session.settings.sandbox
+    command = "" if settings.network else find(text)
+    if not command or sandbox_of(session).reaches_network:
+        return
+    there = ", ".join(usual_libraries(settings))
+    raise TrustedToolError(
+        f"Nothing was run: `{command}` needs the network, which is off for Python and the shell. "
+        + (f"Use what is there, such as {there}" if there else "Use what is there")
+        + ", or install from files with --no-index. Only the person can switch it on: --network, "
+        "or network = true under [sandbox]."
+    )
+
+
+_PIP = re.compile(r"pip[\d.]*")
+_PYTHON = re.compile(r"python[\d.]*")
+_NEEDS_NO_NETWORK = frozenset({"--no-index", "--help", "-h"})
+_LOCAL = re.compile(r"(?!.*://)(?:[.~/].*|.*/.*|.*\.(?:whl|zip|tar\.gz))")
+"""A package that is a path."""
+_TAKES_VALUE = frozenset({
+    "-c", "--constraint", "-t", "--target", "--prefix", "--root", "--python", "-p",
+    "--cache-dir", "-f", "--find-links", "--timeout", "--retries", "--progress-bar", "--proxy",
+})  # fmt: skip
+_MAGIC = re.compile(r"^[ \t]*(?:%(?=pip\b|uv\b)|!!?)[ \t]*(\S.*)$", re.MULTILINE)
+"""A line of a notebook's cell that is a command."""
+
+
+def install_in_shell(text: str) -> str:
+    """Return the first command of a shell text that needs the network to install; else nothing."""
+    if "pip" not in text:
+        return ""
+    found = read_shell_text(text).found
+    return next((one for one in found if _needs_network(_pip_arguments(one.split()))), "")
+
+
+def install_in_cell(code: str) -> str:
+    """Do the same for a notebook's cell: its lines that begin with `%` or `!`."""
+    lines: list[str] = _MAGIC.findall(code)
+    found = next((one for line in lines if (one := install_in_shell(line))), "")
+    if found:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            ast.parse(code)
+            return ""  # the lines are only text in a string: as commands they are not Python
+    return found
+
+
+def _pip_arguments(words: Sequence[str]) -> Sequence[str]:
+    """Return what pip is called with; nothing if the command is not pip."""
+    name = PurePosixPath(words[0]).name if words else ""
+    if _PIP.fullmatch(name):
+        return words[1:]
+    if name == "uv" and words[1:2] == ["pip"]:
+        return words[2:]
+    if _PYTHON.fullmatch(name) and "-m" in words[:-1]:
+        at = words.index("-m") + 1
+        return words[at + 1 :] if words[at] == "pip" else ()
+    return ()
+
+
+def _needs_network(arguments: Sequence[str]) -> bool:
+    """Return True if a call of pip installs something that is not a path."""
+    if "install" not in arguments or not _NEEDS_NO_NETWORK.isdisjoint(arguments):
+        return False
+    after = arguments[arguments.index("install") + 1 :]
+    packages = [
+        word
+        for before, word in zip(("", *after), after, strict=False)
+        if not word.startswith("-") and before not in _TAKES_VALUE
+    ]
+    return not all(map(_LOCAL.fullmatch, packages)) or "-r" in after
+
+
+@dataclass(frozen=True)
+class ReadOnlyResult:
+    """A command's output and its exit status."""
+
+    text: str
+    code: int
+    reason: str
+    """Why we ended it, as a sentence; empty if it ended by itself."""
+
+
+def run_read_only(
+    command: str,
+    workspace: Workspace,
+    settings: SandboxSettings,
+    *,
+    limit_s: float,
+    stop: threading.Event,
+    max_chars: int,
+    in_empty_folder: bool = False,
+    brought: Mapping[str, Path | bytes] | None = None,
+) -> ReadOnlyResult:
+    """Run a bash command in a separate sandbox, with a scratch `/tmp`, without network. Blocks.
+
+    Without a sandbox (mode `none`) it runs in a temporary copy of the workspace: files that it
+    names by an absolute path are not protected. On another machine (mode `ssh`) it also runs in a
+    copy, and reaches that machine's network.
+
+    Args:
+        limit_s: Seconds after which it is ended, with all that it has started.
+        stop: Ends it when it is set.
+        max_chars: Of its output; more is shortened.
+        in_empty_folder: Whether it runs in an empty folder instead of the workspace.
+        brought: Content of its `$TMPDIR` by name: a file or folder to copy, or bytes.
+
+    Raises:
+        ToolError: There is no sandbox, and the workspace cannot be copied.
+        ConfigError: The sandbox does not work here.
+    """
+    network = settings.mode == "ssh"  # another machine's cannot be switched off
+    sandbox = Sandbox(workspace, replace(settings, network=network), read_only=True)
+    with contextlib.closing(sandbox), tempfile.TemporaryFile() as output:
+        folder = workspace.root
+        if in_empty_folder:
+            folder = sandbox.layout.tmp / "empty"
+            folder.mkdir()
+        elif sandbox.backend.name == "none":
+            folder = sandbox.layout.scratch / "copy"
+            _copy(workspace, folder)
+        _bring(brought or {}, sandbox.layout.tmp)
+        program = (*_PROGRAM, sandbox.backend.inside(folder), command)
+        tree = sandbox.start(program, output=output.fileno())
+        with sandbox.call(tree):
+            if not _ended(tree, limit_s, stop):
+                tree.kill(f"It did not end within {round(limit_s, 2):g} s and was ended.")
+        reason = tree.reason
+        if not reason and tree.out_of_memory():
+            reason = f"It used more than {settings.memory_mb} MB of memory and was ended."
+        sandbox.end(tree)
+        text = shorten_file(output, workspace, max_chars=max_chars)
+        return ReadOnlyResult(text, tree.process.wait(), reason)
+
+
+def _ended(tree: Tree, limit_s: float, stop: threading.Event) -> bool:
+    """Wait for a program's end; return True if it ended in time."""
+    ends = time.monotonic() + limit_s
+    while not stop.is_set() and (left_s := ends - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tree.process.wait(min(left_s, _POLL_S))
+            return True
+    return False
+
+
+def _bring(given: Mapping[str, Path | bytes], folder: Path) -> None:
+    for name, content in given.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        elif content.is_dir():
+            shutil.copytree(content, folder / name)
+        else:
+            shutil.copyfile(content, folder / name)
+
+
+def _copy(workspace: Workspace, target: Path) -> None:
+    """Copy all but protected and special files. ToolError if that is too much, or fails."""
+    left = MOST_COPIED_BYTES
+
+    def left_out(path: str, found: os.stat_result) -> bool:
+        nonlocal left
+        if workspace.hides(workspace.root / path):
+            return True
+        left -= found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if left < 0:
+            raise ToolError(
+                f"It was not run: there is no sandbox, and the workspace has more than "
+                f"{MOST_COPIED_BYTES >> 20} MB, too much for the copy that it would run on. "
+                "`file: NAME` or a question can be checked instead."
+            )
+        return False
+
+    try:
+        with opened_folder(workspace, workspace.root) as folder:
+            copy_entry(folder, ".", target, left_out)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)[:300]
+        raise ToolError(
+            f"It was not run: there is no sandbox, and the workspace could not be copied ({why})."
+        ) from error

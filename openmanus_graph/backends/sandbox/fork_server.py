@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _compile_library() -> None:
-    """Have Python write the library's bytecode once, if there is none and it may be written.
+    """Have Python write the library's bytecode once, if it is missing and can be written.
 
     uv installs none, and in a sandbox it cannot be written. Each kernel would compile the library
     again, which takes a second and a quarter more memory. A separate process loads it, so that

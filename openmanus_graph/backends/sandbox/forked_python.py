@@ -20,12 +20,9 @@ from typing import Any, BinaryIO, Protocol
 
 import psutil
 
-from openmanus_graph.backends.sandbox import bwrap
+from openmanus_graph.backends.sandbox import choose, scratch
 from openmanus_graph.backends.sandbox.backend import Backend
-from openmanus_graph.backends.sandbox.environment import SYSTEM_PATH, sandbox_environment
-from openmanus_graph.backends.sandbox.limits import rlimits
-from openmanus_graph.backends.sandbox.process_tree import Tree
-from openmanus_graph.backends.sandbox.scratch import PARENT_PACKAGES, site_packages
+from openmanus_graph.backends.sandbox.process_tree import Tree, rlimits
 from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
 from openmanus_graph.state.settings import SandboxSettings
@@ -58,13 +55,13 @@ class ForkServer:
         """Start it. Raises OSError if that is impossible."""
         self._refused = False
         """Whether a start has failed: the next ones would fail too."""
-        variables = sandbox_environment(
-            home=bwrap.HOME, tmp="/tmp", path=SYSTEM_PATH, network=False, host=os.environ
+        variables = scratch.sandbox_environment(
+            home=choose.HOME, tmp="/tmp", path=scratch.SYSTEM_PATH, network=False, host=os.environ
         )
         with _sealed_copy(os.path.realpath(sys.executable)) as program:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs, signals_held(), contextlib.ExitStack() as on_failure:
-                on_failure.callback(self._control.close)
+                on_failure.callback(self.control.close)
                 self._process = subprocess.Popen(
                     [sys.executable, str(_PROGRAM), str(theirs.fileno())],
                     executable=f"/proc/self/fd/{program}",
@@ -96,7 +93,7 @@ class ForkServer:
                 _line(held, deadline)
                 request = _request(sandbox, tree, arguments)
                 fds = (given, output, reporting.fileno(), at_end.fileno())
-                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+                socket.send_fds(self.control, [json.dumps(request).encode()], fds)
                 reporting.close()
                 tree.joined = int(_line(report, deadline))
                 if _line(report, deadline) == b"ready":
@@ -109,13 +106,9 @@ class ForkServer:
 
     def close(self) -> None:
         """End it. The processes that it has forked continue."""
-        self._control.close()
+        self.control.close()
         self._process.kill()
         self._process.wait()
-
-    def leave(self) -> None:
-        """Let go of it in a forked child of this process: it belongs to the parent."""
-        self._control.close()
 
 
 def can_fork(sandbox: ProgramStarter) -> bool:
@@ -123,15 +116,15 @@ def can_fork(sandbox: ProgramStarter) -> bool:
 
     False if the thread has installed packages: they could be other versions of the loaded ones.
     """
-    if sandbox.backend.name != bwrap.Bwrap.name:
+    if sandbox.backend.name != choose.Bwrap.name:
         return False
     try:
         workspace = sandbox.workspace
-        with opened_folder(workspace, site_packages(workspace.python)) as folder:
+        with opened_folder(workspace, scratch.site_packages(workspace.python)) as folder:
             installed = names_in(folder)
     except OSError:  # programs may have removed it
         return False
-    return installed == [PARENT_PACKAGES]
+    return installed == [scratch.PARENT_PACKAGES]
 
 
 @contextlib.contextmanager
@@ -190,7 +183,7 @@ def _request(sandbox: ProgramStarter, tree: Tree, arguments: Sequence[str]) -> d
         "environment": sandbox.environment(),
         "folder": str(sandbox.workspace.root),
         "python": sandbox.backend.python,
-        "packages": str(site_packages(sandbox.workspace.python)),
+        "packages": str(scratch.site_packages(sandbox.workspace.python)),
         "argv": list(arguments),
     }
 
@@ -227,7 +220,7 @@ def _leave_after_fork() -> None:
     global _lock, _server, _users
     _lock = threading.Lock()
     if _server is not None:
-        _server.leave()
+        _server.control.close()  # the fork server belongs to the parent
     _server, _users = None, 0
 
 

@@ -56,7 +56,7 @@ class KernelChannel:
         (self._unsent if self._ready else self._waiting).extend(written)
         if self._socket is not None and self._ready:
             with contextlib.suppress(OSError):  # full, or lost, which `receive` notices
-                self._send_some(self._socket)
+                del self._unsent[: self._socket.send(self._unsent)]
 
     def receive(self, timeout_s: float) -> list[bytes] | None:
         """Return the next message; None if none comes in time.
@@ -91,9 +91,6 @@ class KernelChannel:
         self._unsent, self._unread = bytearray(_GREETING + _written(_READY, _COMMAND)), bytearray()
         return True
 
-    def _send_some(self, connection: socket.socket) -> None:
-        del self._unsent[: connection.send(self._unsent)]
-
     def _transfer(self, connection: socket.socket, timeout_s: float) -> None:
         """Send and read what is possible now. Connect again if the kernel does not listen yet."""
         waiting = select.poll()
@@ -101,7 +98,7 @@ class KernelChannel:
         try:
             for _, event in waiting.poll(int(timeout_s * 1000) + 1):
                 if event & select.POLLOUT:
-                    self._send_some(connection)
+                    del self._unsent[: connection.send(self._unsent)]
                 if event & ~select.POLLOUT:
                     if not (data := connection.recv(1 << 16)):
                         raise ConnectionError("it was closed")
@@ -115,41 +112,41 @@ class KernelChannel:
 
     def _next(self) -> list[bytes] | None:
         """Take the next message from what has been read, if all of it is there."""
+        while (found := self._next_frame()) is not None:
+            flags, frame = found
+            if flags & _COMMAND:
+                if frame.startswith(_READY[:6]) and not self._ready:
+                    self._ready = True
+                    self._unsent += self._waiting
+                continue
+            self._frames.append(frame)
+            self._size += len(frame)
+            if not flags & _MORE:
+                message, self._frames, self._size = self._frames, [], 0
+                return message
+        return None
+
+    def _next_frame(self) -> tuple[int, bytes] | None:
         unread = self._unread
         if not self._greeted:
             if len(unread) < len(_GREETING):
                 return None
             del unread[: len(_GREETING)]
             self._greeted = True
-        while len(unread) >= 2:
-            flags = unread[0]
-            begin = 9 if flags & _LONG else 2
-            size = int.from_bytes(unread[1:begin])
-            if len(unread) < begin:
-                return None
-            self._check(size)
-            if len(unread) < begin + size:
-                return None
-            frame = bytes(unread[begin : begin + size])
-            del unread[: begin + size]
-            if flags & _COMMAND:
-                self._obey(frame)
-                continue
-            self._frames.append(frame)
-            self._size += size
-            if not flags & _MORE:
-                message, self._frames, self._size = self._frames, [], 0
-                return message
-        return None
-
-    def _check(self, size: int) -> None:
+        if len(unread) < 2:
+            return None
+        flags = unread[0]
+        begin = 9 if flags & _LONG else 2
+        size = int.from_bytes(unread[1:begin])
+        if len(unread) < begin:
+            return None
         if self._size + size > MOST_BYTES or len(self._frames) == _MOST_FRAMES:
             raise ConnectionError("a message is too large")
-
-    def _obey(self, command: bytes) -> None:
-        if command.startswith(_READY[:6]) and not self._ready:
-            self._ready = True
-            self._unsent += self._waiting
+        if len(unread) < begin + size:
+            return None
+        frame = bytes(unread[begin : begin + size])
+        del unread[: begin + size]
+        return flags, frame
 
 
 def _written(frame: bytes, flags: int) -> bytes:
@@ -246,9 +243,9 @@ class Kernel:
         self.stop.set()
         self._sandbox.end(self._tree)
         try:
-            self.pool.submit(self._disconnect).result()
+            self.pool.submit(self._opened.close).result()
         except RuntimeError:  # the interpreter ends, and has ended its threads already
-            self._disconnect()
+            self._opened.close()
         self.pool.shutdown()
 
     def _start(self) -> None:
@@ -263,59 +260,41 @@ class Kernel:
         self._files.write(program, _PROGRAM.read_bytes())
         paths = (program, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.pool.shutdown, wait=False)
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.pool.shutdown, wait=False)
             child_end, parent_end = os.pipe()
-            lifeline = undo.enter_context(os.fdopen(child_end, "rb"))
-            self._lifeline = undo.enter_context(os.fdopen(parent_end, "wb"))
-            """Held open; the kernel ends when it is closed, however this process ends."""
+            lifeline = opened.enter_context(os.fdopen(child_end, "rb"))
+            # Held open: the kernel ends when it is closed, however this process ends.
+            opened.enter_context(os.fdopen(parent_end, "wb"))
             spool = self._run / "python.out"
             self._files.remove(spool)
-            self._spool = undo.enter_context(self._files.create(spool))
+            self._spool = opened.enter_context(self._files.create(spool))
             """Its output, read by the open file: a cell may replace the one of its name."""
             output = self._spool.fileno()
             self._tree = sandbox.start_python(argv, output=output, given=lifeline.fileno())
-            undo.callback(sandbox.end, self._tree)
+            opened.callback(sandbox.end, self._tree)
             lifeline.close()
-            self._channels: list[KernelChannel] = []
-            undo.callback(self._close_channels)
-            self._open_channels(connection)
-            undo.pop_all()
-        self._read_offset = self._spool_size()
+            from jupyter_client.session import Session  # takes a while, as the kernel's start does
 
-    def _open_channels(self, connection: dict[str, Any]) -> None:
-        """Connect to the kernel. ToolError: it did not start, with what it printed."""
-        from jupyter_client.session import Session  # takes a while, and so does the kernel's start
-
-        self._session = Session(username="openmanus", key=connection["key"].encode())
-        self._shell = self._connect(connection["shell_port"])
-        self._control = self._connect(connection["control_port"])
-        with self._sandbox.call(self._tree):
-            # Both: an interrupt must not wait until a channel is connected.
-            ready = self._answers(self._shell) and self._answers(self._control)
-        if ready:
-            return
-        self._sandbox.end(self._tree)
-        self._spool.seek(0)
-        printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
-        raise ToolError(f"Python did not start in the sandbox. It said: {printed or 'nothing'}")
-
-    def _spool_size(self) -> int:
-        return os.fstat(self._spool.fileno()).st_size
-
-    def _connect(self, port: int) -> KernelChannel:
-        channel = KernelChannel(self._sandbox.backend.reach(self._run / f"k-{port}"))
-        self._channels.append(channel)
-        return channel
-
-    def _close_channels(self) -> None:
-        for channel in self._channels:
-            channel.close()
-
-    def _disconnect(self) -> None:
-        self._close_channels()
-        self._lifeline.close()
-        self._spool.close()
+            self._session = Session(username="openmanus", key=connection["key"].encode())
+            self._shell, self._control = (
+                KernelChannel(sandbox.backend.reach(self._run / f"k-{connection[port]}"))
+                for port in ("shell_port", "control_port")
+            )
+            opened.callback(self._shell.close)
+            opened.callback(self._control.close)
+            with sandbox.call(self._tree):
+                # Both: an interrupt must not wait until a channel is connected.
+                ready = self._answers(self._shell) and self._answers(self._control)
+            if not ready:
+                sandbox.end(self._tree)
+                self._spool.seek(0)
+                printed = self._spool.read()[-1500:].decode("utf-8", "replace").strip()
+                raise ToolError(
+                    f"Python did not start in the sandbox. It said: {printed or 'nothing'}"
+                )
+            self._opened = opened.pop_all()
+        self._read_offset = os.fstat(self._spool.fileno()).st_size
 
     def _send(self, channel: KernelChannel, kind: str, content: dict[str, Any]) -> str:
         """Send a request; return its message id, which the reply refers to."""
@@ -384,7 +363,7 @@ class Kernel:
         text = shorten_file(
             self._spool, self._sandbox.workspace, start=self._read_offset, max_chars=max_chars
         )
-        self._read_offset = self._spool_size()
+        self._read_offset = os.fstat(self._spool.fileno()).st_size
         if self._read_offset > _MAX_SPOOL_BYTES:
             # The kernel writes at the file's end, wherever that is, so this is safe.
             os.ftruncate(self._spool.fileno(), 0)

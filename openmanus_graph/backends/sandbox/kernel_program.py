@@ -101,7 +101,7 @@ class FigureSaves(importlib.abc.MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """Find matplotlib's figures, as the other finders do."""
@@ -113,32 +113,27 @@ class FigureSaves(importlib.abc.MetaPathFinder):
 
         def load_and_follow(module: Any) -> None:
             load(module)
-            module.Figure.savefig = self._following(module.Figure.savefig)
+            savefig = module.Figure.savefig
+
+            @functools.wraps(savefig)
+            def save_and_follow(figure: Any, fname: Any, *args: Any, **kwargs: Any) -> Any:
+                result = savefig(figure, fname, *args, **kwargs)
+                path = _path_in_workspace(fname)
+                if path and not self.paths.get(figure, "").endswith(_SHOWN):
+                    self.paths[figure] = path
+                return result
+
+            module.Figure.savefig = save_and_follow
 
         spec.loader.exec_module = load_and_follow
         return spec
-
-    def _following(self, savefig: Any) -> Any:
-        @functools.wraps(savefig)
-        def save_and_follow(figure: Any, fname: Any, *args: Any, **kwargs: Any) -> Any:
-            result = savefig(figure, fname, *args, **kwargs)
-            path = _path_in_workspace(fname)
-            if path and not self._paths.get(figure, "").endswith(_SHOWN):
-                self._paths[figure] = path
-            return result
-
-        return save_and_follow
 
     def path_of(self, shown: Any) -> str:
         """Return the file that a figure was saved to in this cell; empty if it was not."""
         named = sys.modules.get("matplotlib.figure")
         if named is None or not isinstance(shown, named.Figure):
             return ""
-        return self._paths.get(shown, "")
-
-    def forget(self) -> None:
-        """Forget the saves of earlier cells: the figures may have changed since."""
-        self._paths.clear()
+        return self.paths.get(shown, "")
 
 
 def _path_in_workspace(file_name: Any) -> str:
@@ -232,7 +227,7 @@ class Kernel(IPythonKernel):
         """Nothing to restore."""
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        figure_saves.forget()
+        figure_saves.paths.clear()  # the figures of earlier cells may have changed since
         run = cast("Any", super().do_execute)  # ipykernel leaves it without types
         reply: dict[str, Any] = {"status": "error", "ename": "KeyboardInterrupt"}
         with contextlib.suppress(KeyboardInterrupt):  # it came as the cell had just ended
@@ -272,14 +267,10 @@ def _sort(value: Any) -> str:
     return "definitions" if module == "__main__" else "imports"
 
 
-def _load_without_debugger() -> None:
-    """Hide debugpy from ipykernel: loading it takes nearly as long as all the rest."""
-    sys.modules["debugpy"] = cast("Any", None)
-    importlib.import_module("ipykernel.debugger")
-    del sys.modules["debugpy"]
-
-
-_load_without_debugger()
+# ipykernel must not find debugpy: loading it takes nearly as long as all the rest.
+sys.modules["debugpy"] = cast("Any", None)
+importlib.import_module("ipykernel.debugger")
+del sys.modules["debugpy"]
 
 
 class App(IPKernelApp):
@@ -304,11 +295,11 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Run the kernel until it is told to end."""
+    """Run the kernel until a request ends it."""
     global _run, _workspace
     _run, _workspace = Path(sys.argv[1]), Path.cwd()
     _end_with_parent()
-    # A process group of its own: an interrupt then reaches the programs a cell has started.
+    # A separate process group: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     stream = io.TextIOWrapper(
@@ -318,7 +309,7 @@ def main() -> None:
     # Code that asks for a Chinese font by name gets ours instead; no need to repeat the name.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message="To exit: use")
-    compiler.get_tmp_directory = lambda: "/cell"  # in warnings; the kernel's number is no use
+    compiler.get_tmp_directory = lambda: "/cell"  # in warnings; the kernel's number does not help
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else debugpy warns in our output
     sys.meta_path.insert(0, figure_saves)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"

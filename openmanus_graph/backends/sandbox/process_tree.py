@@ -1,19 +1,24 @@
-"""Programs that run in a sandbox, each with all of its child processes, and their limits."""
+"""Programs that run in a sandbox, each with all of its child processes, and their limits.
+
+Where it is possible, each program gets a control group, whose limits hold for root too.
+"""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
 
 from openmanus_graph.backends.sandbox.backend import Backend, Measured
-from openmanus_graph.backends.sandbox.limits import Group
 from openmanus_graph.backends.sandbox.remote_program import MARKER
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import SandboxSettings
@@ -26,33 +31,176 @@ _MIN_FREE_BYTES = 512 << 20
 _MIN_GROWTH_BYTES = 16 << 20
 """Growth in bytes below which no program is killed."""
 
+_GROUP_PREFIX = "openmanus-"
+_serial = itertools.count(1)
+
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Group:
+    """Control groups of one program: one folder (version 2) or one per controller (version 1)."""
+
+    folders: tuple[Path, ...]
+
+    @property
+    def entries(self) -> list[str]:
+        """Files a process writes its number to, to join."""
+        return [str(folder / "cgroup.procs") for folder in self.folders]
+
+    def members(self) -> list[int]:
+        """List the processes inside."""
+        with contextlib.suppress(OSError):
+            return [int(word) for word in (self.folders[0] / "cgroup.procs").read_text().split()]
+        return []
+
+    def processes(self) -> int | None:
+        """Count processes and threads; None where nothing counts them."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError, ValueError):
+                if count := int((folder / "pids.current").read_text()):
+                    return count
+        return None
+
+    def out_of_memory(self) -> bool:
+        """Return True if the kernel has killed a member for its memory."""
+        for folder in self.folders:
+            for name in ("memory.events", "memory.oom_control"):
+                with contextlib.suppress(OSError):
+                    words = (folder / name).read_text().split()
+                    if "oom_kill" in words:
+                        return words[words.index("oom_kill") + 1] != "0"
+        return False
+
+    def remove(self) -> None:
+        """Remove the folders. The processes must have ended."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def make_group(settings: SandboxSettings) -> Group | None:
+    """Create a group with limits; return None if this account may not."""
+    if not sys.platform.startswith("linux"):
+        return None
+    name = f"{_GROUP_PREFIX}{os.getpid()}-{next(_serial)}"
+    memory = str(settings.memory_mb << 20)
+    files = {"pids.max": str(settings.processes), "memory.max": memory, "memory.swap.max": "0"}
+    files["memory.limit_in_bytes"] = memory
+    folders: list[Path] = []
+    for parent in _parents():
+        folder = parent / name
+        try:
+            _remove_abandoned(parent)
+            folder.mkdir()
+        except OSError:
+            continue
+        if (folder / "cgroup.controllers").exists() and not (folder / "pids.max").exists():
+            _write(parent, {"cgroup.subtree_control": "+pids +memory"})
+        limits = [file for file in files if (folder / file).exists()]
+        if limits and _write(folder, {file: files[file] for file in limits}):
+            folders.append(folder)
+        else:
+            folder.rmdir()
+    # Version 2 offers the same controllers in several places: the first one is enough.
+    two = [folder for folder in folders if (folder / "cgroup.controllers").exists()]
+    for folder in two[1:]:
+        folder.rmdir()
+        folders.remove(folder)
+    return Group(tuple(folders)) if folders else None
+
+
+def process_rlimits(settings: SandboxSettings) -> dict[str, int]:
+    """Limits of single processes on any machine, by their names in `resource`."""
+    return {
+        # A little less than the group's, so that a program gets an error before it is killed.
+        "RLIMIT_DATA": (settings.memory_mb << 20) * 15 // 16,
+        "RLIMIT_FSIZE": settings.disk_mb << 20,
+        "RLIMIT_CORE": 0,
+    }
+
+
+def rlimits(settings: SandboxSettings, group: Group | None) -> dict[str, int]:
+    """Limits of single processes on this machine."""
+    limits, user = process_rlimits(settings), os.geteuid()
+    if user and (group is None or group.processes() is None):
+        # This limit applies to the user, who runs other programs already.
+        threads = 0
+        for process in psutil.process_iter(["uids", "num_threads"]):
+            uids = process.info["uids"]
+            if uids is not None and uids.real == user:
+                threads += process.info["num_threads"] or 1
+        limits["RLIMIT_NPROC"] = threads + settings.processes
+    return limits
+
+
+def _parents() -> list[Path]:
+    """Folders of control groups where ours might be created, best first."""
+    try:
+        mounts = _mounts(Path("/proc/self/mountinfo").read_text())
+        memberships = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    parents: list[Path] = []
+    for line in memberships:
+        _, controllers, place = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller in ("pids", "memory", "") and controller in mounts:
+                root = mounts[controller]
+                here = root / place.lstrip("/")
+                parents += [here, here.parent] if not controller and here != root else [here]
+    return [parent for parent in parents if parent.is_dir()]
+
+
+def _mounts(mountinfo: str) -> dict[str, Path]:
+    """Return where each controller is mounted. The empty name is version 2."""
+    mounts: dict[str, Path] = {}
+    for line in mountinfo.splitlines():
+        words, _, rest = line.partition(" - ")
+        kind, _, options = rest.partition(" ")
+        if kind == "cgroup2":
+            mounts.setdefault("", Path(words.split()[4]))
+        if kind == "cgroup":
+            for option in options.split()[-1].split(","):
+                mounts.setdefault(option, Path(words.split()[4]))
+    return mounts
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the groups of processes that were killed."""
+    for folder in parent.glob(_GROUP_PREFIX + "*"):
+        owner = folder.name.removeprefix(_GROUP_PREFIX).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _write(folder: Path, values: dict[str, str]) -> bool:
+    try:
+        for file, value in values.items():
+            (folder / file).write_text(value)
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(eq=False)
 class Tree:
     """A process tree, killed as a whole; created by `Sandbox.start`."""
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        *,
-        group: Group | None,
-        marker: str,
-        holds_processes: bool,
-        kill: Callable[[], object] | None = None,
-    ) -> None:
-        self.process = process
-        self.group = group
-        self.busy = False
-        """A call is running: limits are checked more often, and a full disk kills this tree."""
-        self.joined: int | None = None
-        """A process outside of the tree whose children have joined it; it ends with them."""
-        self.reason = ""
-        """Why we killed it, as a sentence for the model."""
-        self._marker = marker
-        self._holds_processes = holds_processes
-        self._kill = kill
-        self._lock = threading.Lock()
+    process: "subprocess.Popen[bytes]"
+    group: Group | None
+    marker: str
+    holds_processes: bool
+    kill_elsewhere: Callable[[], object] | None
+    """Kills what our process has started elsewhere; None if killing that process is enough."""
+    busy: bool = False
+    """A call is running: limits are checked more often, and a full disk kills this tree."""
+    joined: int | None = None
+    """A process outside of the tree whose children have joined it; it ends with them."""
+    reason: str = ""
+    """Why we killed it, as a sentence for the model."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def alive(self) -> bool:
         """Return True while the program itself runs."""
@@ -78,10 +226,10 @@ class Tree:
             with contextlib.suppress(psutil.Error):
                 children = psutil.Process(root).children(recursive=True)
                 found.update(child.pid for child in children)
-        if not self._holds_processes:
+        if not self.holds_processes:
             # A daemon is no longer a child, but keeps its environment.
             for process in psutil.process_iter(["environ"]):
-                if (process.info["environ"] or {}).get(MARKER) == self._marker:
+                if (process.info["environ"] or {}).get(MARKER) == self.marker:
                     found.add(process.pid)
         members: list[psutil.Process] = []
         for pid in found - {os.getpid()}:
@@ -93,9 +241,9 @@ class Tree:
         """Kill all processes at once. Blocks until they have ended."""
         with self._lock:
             self.reason = self.reason or reason
-            if self._kill is not None:
-                self._kill()
-            if self._holds_processes:
+            if self.kill_elsewhere is not None:
+                self.kill_elsewhere()
+            if self.holds_processes:
                 self.process.kill()
             else:
                 self._kill_members()
@@ -176,12 +324,12 @@ class LimitMonitor:
         self._thread.join()
 
     def _run(self) -> None:
-        self._measure()
+        self._measured = self._ask(self._backend.measure, self._measured)
         start = self._last_size = self._used_bytes()
         self._last_free = self._free_bytes()
         while not self._stopped.is_set():
             if self._trees():
-                self._measure()
+                self._measured = self._ask(self._backend.measure, self._measured)
             trees = [tree for tree in self._trees() if tree.alive()]
             self._checks_at_limit = {
                 tree: looks for tree, looks in self._checks_at_limit.items() if tree in trees
@@ -197,13 +345,19 @@ class LimitMonitor:
             self._wake.wait(often_s if busy or self._checks_at_limit else _IDLE_S)
             self._wake.clear()
 
-    def _measure(self) -> None:
-        self._measured = self._ask(self._backend.measure, self._measured)
-
     def _used_bytes(self) -> int:
-        if self._measured is None:
-            return used_bytes(self._folders)
-        return self._ask(self._backend.used_bytes, self._last_size)
+        """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
+        if self._measured is not None:
+            return self._ask(self._backend.used_bytes, self._last_size)
+        total, waiting = 0, [str(folder) for folder in self._folders]
+        while waiting:
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        return total
 
     def _ask(self, question: Callable[[], T], last: T) -> T:
         """Ask the backend. On ToolError end all programs and return the `last` answer.
@@ -218,7 +372,15 @@ class LimitMonitor:
             return last
 
     def _free_bytes(self) -> int:
-        return free_bytes(self._folders) if self._measured is None else self._measured.free
+        """Return the free bytes of the disks that the folders are on."""
+        if self._measured is not None:
+            return self._measured.free
+        free: dict[int, int] = {}
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                status = os.statvfs(folder)
+                free[folder.stat().st_dev] = status.f_bavail * status.f_frsize
+        return sum(free.values())
 
     def _over_process_limits(self, tree: Tree) -> str:
         """Return why a program must be killed for memory or processes; empty if not.
@@ -267,26 +429,3 @@ def _usage(tree: Tree) -> tuple[int, int]:
         with contextlib.suppress(psutil.Error):
             memory += process.memory_info().rss
     return len(members), memory
-
-
-def free_bytes(folders: Sequence[Path]) -> int:
-    """Return the free bytes of the disks that the folders are on."""
-    free: dict[int, int] = {}
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            status = os.statvfs(folder)
-            free[folder.stat().st_dev] = status.f_bavail * status.f_frsize
-    return sum(free.values())
-
-
-def used_bytes(folders: Sequence[Path]) -> int:
-    """Return the bytes on disk below the folders; files deleted meanwhile count as 0."""
-    total, waiting = 0, [str(folder) for folder in folders]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return total

@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
@@ -82,9 +83,9 @@ def read_shell_state(text: str) -> ShellState:
 
 def describe_shell(now: ShellState, fresh: ShellState) -> str:
     """Describe the diff of a shell's state to that of a new shell."""
-    parts = (
-        [f"its folder {_name(now.folder, LONGEST_FOLDER)}"] if now.folder != fresh.folder else []
-    )
+    parts: list[str] = []
+    if now.folder != fresh.folder:
+        parts.append(f"its folder {_name(now.folder, LONGEST_FOLDER)}")
     variables = [n for n in now.variables if n not in {*fresh.variables, *_BASH_VARIABLES}]
     variables += ["PATH"] if now.path != fresh.path else []
     for label, names in (
@@ -137,7 +138,7 @@ class CommandResult:
 class _Output:
     """The output of a command, read by the open file: programs may replace the named one."""
 
-    name: str
+    path: Path
     file: BinaryIO
     shown: int = 0
     """Bytes of it that were shown."""
@@ -178,13 +179,15 @@ class Shell:
         self, command: str, timeout_s: float, max_chars: int = MIN_OBSERVATION_CHARS
     ) -> CommandResult:
         """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
-        inside = self._sandbox.backend.inside
-        self._files.write(self._run / "command", command.encode("utf-8", "replace") + b"\n")
-        self._newest = output = self._new_output()
-        script = shlex.quote(inside(self._run / "command"))
-        target = shlex.quote(inside(self._run / output.name))
+        inside, source = self._sandbox.backend.inside, self._run / "command"
+        self._files.write(source, command.encode("utf-8", "replace") + b"\n")
+        # Outside of the workspace, so that a command such as `grep -r` does not read it.
+        path = self._run / f"{next(self._commands)}.log"
+        self._newest = output = _Output(path, self._files.create(path))
+        known_jobs, new_jobs = self._current.jobs, tuple[str, ...]()
         with self._sandbox.call(self._tree):
             # The commands run in this shell itself, so that variables and folders persist.
+            script, target = shlex.quote(inside(source)), shlex.quote(inside(path))
             line = f'{{ eval "$(<{script})"; }} </dev/null >>{target} 2>&1; '
             code = self._execute(line, timeout_s)
             outcome = "done" if code is not None else self._interrupt()
@@ -192,7 +195,21 @@ class Shell:
                 self._ask_state()
         if self._tree.reason:  # what it did could not be brought here
             outcome = "ended"
-        return self._result(output, code, outcome, max_chars)
+        text = _JOB_STARTED.sub("", self._shortened(output, max_chars))
+        if outcome == "ended":
+            text = text.removesuffix("exit\n")  # an interactive shell says so
+        elif (jobs := self._read_state().jobs) != known_jobs:
+            new_jobs = jobs
+        if shutil.disk_usage(self._run).free < _MIN_FREE_DISK:
+            text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
+        if new_jobs:  # they write to the file
+            output.shown = output.size()
+            self._outputs.append(output)
+        else:
+            output.file.close()
+            self._files.remove(path)
+        why = self.why() if outcome == "ended" else ""
+        return CommandResult(text, code, outcome, why, new_jobs, inside(path) if new_jobs else "")
 
     def more(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Return the new output of background jobs, at most `max_chars` of each. Blocks."""
@@ -239,7 +256,7 @@ class Shell:
             self._terminal, slave = os.openpty()
             undo.callback(os.close, self._terminal)
             try:
-                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=slave)
+                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=True)
             finally:
                 os.close(slave)
             undo.callback(self._sandbox.end, self._tree)
@@ -251,14 +268,6 @@ class Shell:
             self._shell_group = os.tcgetpgrp(self._terminal)
             self._initial = self._inspect(_START_TIMEOUT_S)
             undo.pop_all()
-
-    def _new_output(self) -> "_Output":
-        """Create a file for the output of a command and of its background jobs.
-
-        It is outside of the workspace, so that a command such as `grep -r` does not read it.
-        """
-        name = f"{next(self._commands)}.log"
-        return _Output(name, self._files.create(self._run / name))
 
     def _type(self, keys: bytes) -> None:
         with contextlib.suppress(OSError):  # the shell has ended, which `_execute` notices
@@ -305,21 +314,17 @@ class Shell:
         kill = False
         while self._tree.alive() and time.monotonic() < deadline:
             self._type(b"\x03")
-            if kill:
-                self._kill_foreground()
+            if kill:  # the foreground process group of the terminal, unless it is the shell
+                with contextlib.suppress(OSError):
+                    group = os.tcgetpgrp(self._terminal)
+                    if group > 0 and group != self._shell_group:
+                        os.killpg(group, signal.SIGKILL)
             if self._execute("", _STOP_TIMEOUT_S / 4, status="130") is not None:
                 return "interrupted"
             kill = True
         if self._tree.alive():
             self._tree.kill("The command did not stop when it was interrupted.")
         return "ended"
-
-    def _kill_foreground(self) -> None:
-        """Kill the foreground process group of the terminal, unless it is the shell."""
-        with contextlib.suppress(OSError):
-            group = os.tcgetpgrp(self._terminal)
-            if group > 0 and group != self._shell_group:
-                os.killpg(group, signal.SIGKILL)
 
     def _inspect(self, limit_s: float = _STOP_TIMEOUT_S) -> ShellState:
         """Have the shell write its state (folder, variables) and background jobs, and read it."""
@@ -328,7 +333,7 @@ class Shell:
         return self._read_state()
 
     def _ask_state(self, limit_s: float = _STOP_TIMEOUT_S) -> None:
-        """Have the shell write its state; there is no file if it does not."""
+        """Have the shell write its state. If it does not, there is no file."""
         self._files.remove(self._run / _STATE)
         target = shlex.quote(self._sandbox.backend.inside(self._run / _STATE))
         self._execute(f"{SHELL_STATE_COMMAND} >|{target}; ", limit_s)
@@ -340,33 +345,7 @@ class Shell:
             self._current = read_shell_state(found.decode("utf-8", "replace"))
         return self._current if found else ShellState()
 
-    def _result(
-        self,
-        output: "_Output",
-        code: int | None,
-        outcome: Literal["done", "interrupted", "ended"],
-        max_chars: int,
-    ) -> CommandResult:
-        """Build the result; keep the output file only if new jobs write to it."""
-        known_jobs = self._current.jobs
-        jobs = self._read_state().jobs if outcome != "ended" else ()
-        text = _JOB_STARTED.sub("", self._shortened(output, max_chars))
-        if outcome == "ended":
-            text = text.removesuffix("exit\n")  # an interactive shell says so
-        if shutil.disk_usage(self._run).free < _MIN_FREE_DISK:
-            text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
-        if new_jobs := jobs if jobs != known_jobs else ():
-            output.shown = output.size()
-            self._outputs.append(output)
-        else:
-            output.file.close()
-            self._files.remove(self._run / output.name)
-        later = self._sandbox.backend.inside(self._run / output.name) if new_jobs else ""
-        return CommandResult(
-            text, code, outcome, self.why() if outcome == "ended" else "", new_jobs, later
-        )
-
-    def _shortened(self, output: "_Output", max_chars: int, start: int = 0) -> str:
+    def _shortened(self, output: _Output, max_chars: int, start: int = 0) -> str:
         return shorten_file(output.file, self._sandbox.workspace, start=start, max_chars=max_chars)
 
     def why(self) -> str:

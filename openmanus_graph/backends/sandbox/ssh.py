@@ -6,21 +6,14 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from openmanus_graph.backends.sandbox.backend import Launch, Layout, Measured, Probe
-from openmanus_graph.backends.sandbox.limits import process_rlimits
-from openmanus_graph.backends.sandbox.remote_program import (
-    LAUNCHER,
-    MARKER,
-    contents,
-    put_entry,
-    remove_entry,
-    signature,
-)
+from openmanus_graph.backends.sandbox import remote_program as remote
+from openmanus_graph.backends.sandbox.backend import Backend, Launch, Layout, Measured, Probe
+from openmanus_graph.backends.sandbox.process_tree import process_rlimits
 from openmanus_graph.backends.sandbox.ssh_link import SshLink, look_at_host
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, names_in, opened_folder
@@ -29,20 +22,6 @@ from openmanus_graph.state.settings import SandboxSettings
 
 Signature = list[Any]
 """As `remote_program.signature` gives it."""
-
-
-class OtherSide(Protocol):
-    """The other machine's program, as far as it is needed here."""
-
-    def ask(
-        self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
-    ) -> dict[str, Any]:
-        """Send a request and return the answer. Raises ToolError."""
-        ...
-
-    def read(self, size: int) -> Iterator[bytes]:
-        """Yield the next bytes of the last answer's body. Raises ToolError."""
-        ...
 
 
 @dataclass
@@ -64,7 +43,7 @@ class Mirror:
     )
     """By name, the signatures here and there when both sides were last the same."""
 
-    def send(self, other: OtherSide) -> None:
+    def send(self, other: SshLink) -> None:
         """Send local changes to the other side."""
         now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
@@ -85,14 +64,14 @@ class Mirror:
             "gone": [(name, self._mark(name, 1)) for name in gone],
         }
         files = ((self._reading(name), now[name][2]) for name in changed if now[name][0] == "f")
-        pieces = (piece for file, length in files for piece in contents(file, length))
+        pieces = (piece for file, length in files for piece in remote.contents(file, length))
         answer = other.ask(request, pieces, size)
         for name in gone:
             del self._same[name]
         for name in changed:
             self._same[name] = (now[name], answer["now"][name])
 
-    def fetch(self, other: OtherSide) -> None:
+    def fetch(self, other: SshLink) -> None:
         """Fetch the other side's changes."""
         if not self.fetched:
             return
@@ -107,7 +86,7 @@ class Mirror:
             )
         for name in sorted((name for name in self._same if name not in there), reverse=True):
             with self._folder_of(name) as folder:
-                remove_entry(folder, Path(name).name, self._same.pop(name)[0])
+                remote.remove_entry(folder, Path(name).name, self._same.pop(name)[0])
         if changed:
             self._take(other, changed)
 
@@ -121,7 +100,9 @@ class Mirror:
             place = waiting.pop()
             try:
                 with opened_folder(self.here, place) as folder:
-                    marks = {name: signature(name, folder) for name in sorted(names_in(folder))}
+                    marks = {
+                        name: remote.signature(name, folder) for name in sorted(names_in(folder))
+                    }
             except OSError as error:  # its content must not count as removed
                 if isinstance(error, FileNotFoundError) and place != self.here.root:
                     continue
@@ -144,7 +125,7 @@ class Mirror:
         ):
             yield file
 
-    def _take(self, other: OtherSide, names: list[str]) -> None:
+    def _take(self, other: SshLink, names: list[str]) -> None:
         answer = other.ask({"do": "get", "folder": self.there, "names": names})
         asked = set(names)
         for name, mark in answer["entries"]:
@@ -153,7 +134,9 @@ class Mirror:
             data = other.read(mark[2] if mark[0] == "f" else 0)
             try:
                 with self._folder_of(name) as folder:
-                    here = put_entry(folder, Path(name).name, mark, self._mark(name, 0), data)
+                    here = remote.put_entry(
+                        folder, Path(name).name, mark, self._mark(name, 0), data
+                    )
                     self._same[name] = (here or mark, mark)
             except OSError as error:
                 raise ToolError(
@@ -179,10 +162,6 @@ class Mirror:
         )
 
 
-WARNING = (
-    "Python and shell commands run on {host}: they can read and change every file of that account "
-    "and reach that machine's network. A copy of the workspace is sent there."
-)
 _OLDEST_PYTHON = (3, 9)
 _LOG = ".log"
 """Files in the run folder that programs append to: only their new part is fetched."""
@@ -196,14 +175,16 @@ class _Printed:
     read: int = 0
 
 
-class Ssh:
+class Ssh(Backend):
     """Runs programs with the account of the login on the other machine."""
 
     name = "ssh"
     holds_processes = True
+    elsewhere = True
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        self._layout, self._settings = layout, settings
+        """Connect. Raises ToolError: the machine cannot be reached."""
+        super().__init__(layout, settings)
         self._name = secrets.token_hex(6)
         self._link = SshLink(settings, layout.scratch / "ssh", self._name)
         most_bytes = settings.disk_mb << 20
@@ -218,6 +199,30 @@ class Ssh:
         )
         self._printed: dict[str, _Printed] = {}
         self._launched = 0
+
+    @classmethod
+    def probe(cls, settings: SandboxSettings) -> Probe:
+        """Look for the program `ssh` and the address of a machine, without connecting."""
+        if shutil.which("ssh") is None:
+            return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
+        if not settings.ssh_host:
+            return Probe("ssh", False, "no ssh_host is set under [sandbox]")
+        if not settings.network:
+            return Probe(
+                "ssh",
+                False,
+                "programs there reach that machine's network, so it takes network = true "
+                "(--network)",
+            )
+        return Probe("ssh", True, f"set up for {settings.ssh_host}")
+
+    @property
+    def warning(self) -> str:
+        return (
+            f"Python and shell commands run on {self._settings.ssh_host}: they can read and change "
+            "every file of that account and reach that machine's network. A copy of the workspace "
+            "is sent there."
+        )
 
     @property
     def python(self) -> str:
@@ -241,27 +246,25 @@ class Ssh:
                 return str(there / path.relative_to(here))
         return str(path)
 
-    def launch(
-        self, program: Sequence[str], environment: Mapping[str, str], *, terminal: bool, output: int
-    ) -> Launch:
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. Without a terminal, the output goes to a file there."""
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
         packages = str(root / "python")
-        added = {MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
+        added = {remote.MARKER: marker, "PIP_TARGET": packages, "PYTHONPATH": packages}
         spec = json.dumps({"limits": process_rlimits(self._settings)})
-        launcher = [self.python, "-I", "-S", str(root / LAUNCHER), spec]
-        settings = [f"{name}={value}" for name, value in {**environment, **added}.items()]
-        line = shlex.join(["env", "-i", *settings, *launcher, *program])
-        if not terminal:
+        launcher = [self.python, "-I", "-S", str(root / remote.LAUNCHER), spec]
+        settings = [f"{name}={value}" for name, value in {**env, **added}.items()]
+        line = shlex.join(["env", "-i", *settings, *launcher, *argv])
+        if output is not None:
             log = f"run/{marker}log"
             self._printed[log] = _Printed(os.dup(output))
             line += f" >>{shlex.quote(str(root / log))} 2>&1"
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
-        argv = self._link.shared(*(["-tt"] if terminal else []), program=run)
-        return Launch(tuple(argv), kill=lambda: self._end(marker))
+        command = self._link.shared(*(["-tt"] if output is None else []), program=run)
+        return Launch(tuple(command), kill=lambda: self._end(marker))
 
     def reach(self, socket: Path) -> Path:
         """Forward a socket."""
@@ -270,7 +273,7 @@ class Ssh:
 
     def send(self) -> None:
         """Send local changes. Connect again first if the connection broke."""
-        with self._link.alone():
+        with self._link.lock:
             if not self._link.alive:
                 if self._link.connect():  # the folder is new: nothing in it counts as removed
                     for mirror in self._mirrors:
@@ -282,14 +285,14 @@ class Ssh:
 
     def fetch(self) -> None:
         """Fetch the output and the changes of programs."""
-        with self._link.alone():
+        with self._link.lock:
             self._follow()
             for mirror in self._mirrors:
                 mirror.fetch(self._link)
 
     def measure(self) -> Measured:
         """Fetch the output of programs, and measure them."""
-        with self._link.alone():
+        with self._link.lock:
             return self._follow()
 
     def used_bytes(self) -> int:
@@ -344,21 +347,9 @@ def _size(log: Path) -> int:
         return 0
 
 
-def probe(settings: SandboxSettings) -> Probe:
-    """Look for the program `ssh` and the address of a machine, without connecting."""
-    if shutil.which("ssh") is None:
-        return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
-    if not settings.ssh_host:
-        return Probe("ssh", False, "no ssh_host is set under [sandbox]")
-    if not settings.network:
-        why = "programs there reach that machine's network, so it takes network = true (--network)"
-        return Probe("ssh", False, why)
-    return Probe("ssh", True, f"set up for {settings.ssh_host}")
-
-
 def examine(settings: SandboxSettings) -> Probe:
     """Connect, and check if the machine meets a sandbox's requirements. Blocks for seconds."""
-    host, python, found = settings.ssh_host, settings.ssh_python, probe(settings)
+    host, python, found = settings.ssh_host, settings.ssh_python, Ssh.probe(settings)
     if not found.works:
         return found
     try:

@@ -55,7 +55,8 @@ class SshLink:
         `name` is that of the sandbox's folder on the other machine.
         """
         self._settings, self._control, self._name = settings, control, name
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held while answers with bodies are read, so that no other thread asks meanwhile."""
         self._unread = 0
         """Bytes of the last answer's body."""
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this object
@@ -78,8 +79,9 @@ class SshLink:
         self._control.unlink(missing_ok=True)
         self._unread = 0
         self._said.truncate(0)
+        master = ("-S", str(self._control), "-M", "-o", "ClearAllForwardings=yes")
         self._process = subprocess.Popen(
-            self.command("-M", "-o", "ClearAllForwardings=yes", program=boot),
+            _ssh_command(self._settings, *master, program=boot),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -106,20 +108,16 @@ class SshLink:
         self.root, self.python = Path(opened["root"]), str(opened["python"])
         return bool(opened["new"])
 
-    def command(self, *options: str, program: str = "") -> list[str]:
-        """Make the command of `ssh` for a program, or for nothing but options."""
-        shared = ("-S", str(self._control))
-        return _ssh_command(self._settings, *shared, *options, program=program)
-
     def shared(self, *options: str, program: str = "") -> list[str]:
-        """Make a command that uses this connection, and never makes one of its own."""
-        return self.command("-F", "none", "-o", "ProxyCommand=false", *options, program=program)
+        """Return a command that uses this connection and never opens another."""
+        own = ("-S", str(self._control), "-F", "none", "-o", "ProxyCommand=false")
+        return _ssh_command(self._settings, *own, *options, program=program)
 
     def ask(
         self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
     ) -> dict[str, Any]:
         """Send a request and its body, and return the answer."""
-        with self._lock:
+        with self.lock:
             try:
                 for _ in self.read(self._unread):
                     pass  # what an error has left there
@@ -136,10 +134,6 @@ class SshLink:
                 raise ToolError(f"{self._settings.ssh_host} could not do it: {answer['error']}.")
             self._unread = int(answer.get("body", 0))
             return answer
-
-    def alone(self) -> contextlib.AbstractContextManager[object]:
-        """Keep other threads from asking while bodies of answers are read."""
-        return self._lock
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the next bytes of the last answer's body."""

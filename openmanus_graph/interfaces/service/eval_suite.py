@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast
 import regex
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from openmanus_graph.backends.sandbox.read_only import ReadOnlyResult, run_read_only
+from openmanus_graph.backends.sandbox.confinement import ReadOnlyResult, run_read_only
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service import check_program, run_setup, threads

@@ -1,7 +1,7 @@
 """Render the slides of a deck to pictures, and name what does not fit.
 
-LibreOffice draws them if it is there; else they are drawn here, plainly: texts, tables, pictures,
-fills and simple charts where they stand. That is enough to see what is cut off or crowded.
+LibreOffice draws them if it is installed. If not, this program draws texts, tables, pictures, fills
+and simple charts, which is enough to see what is cut off or crowded.
 """
 
 import shutil
@@ -38,13 +38,7 @@ class Drawing:
     """One slide as a picture."""
 
     def __init__(self, slide: Any, width: int, height: int) -> None:
-        """Begin a picture of the slide's background.
-
-        Args:
-            slide: Of python-pptx.
-            width: Of the slide, in EMU.
-            height: The same.
-        """
+        """Begin a picture of the slide's background. The slide's width and height are in EMU."""
         self.slide, self.width, self.height = slide, width, height
         self.scale = WIDTH / width
         self.ground = filled_with(slide.background) or "#ffffff"
@@ -57,20 +51,23 @@ class Drawing:
         return length * self.scale
 
     def box(self, shape: Any) -> tuple[float, float, float, float]:
-        """Return where a shape stands, in pixels."""
+        """Return a shape's edges in pixels."""
         edges = (shape.left, shape.top, shape.left + shape.width, shape.top + shape.height)
         left, top, right, bottom = map(self.pixels, edges)
         return left, top, max(right, left + 1), max(bottom, top + 1)
 
     def shapes(self) -> Iterator[Any]:
-        """Yield the shapes that have a place."""
+        """Yield the shapes that have a position."""
         yield from (one for one in self.slide.shapes if one.left is not None and one.width)
 
     def paint(self) -> Iterator[str]:
         """Draw all shapes, and yield what does not fit."""
         for shape in self.shapes():
             if getattr(shape, "image", None) is not None:
-                self._paste(shape)
+                left, top, right, bottom = map(round, self.box(shape))
+                with Image.open(BytesIO(shape.image.blob)) as image:
+                    fitted = image.convert("RGB").resize((right - left, bottom - top))
+                self.picture.paste(fitted, (left, top))
             elif shape.has_chart:
                 self._chart(shape)
             elif shape.has_table:
@@ -78,12 +75,6 @@ class Drawing:
             elif shape.has_text_frame:
                 yield from self._shape(shape)
         yield from self._out_of_place()
-
-    def _paste(self, shape: Any) -> None:
-        left, top, right, bottom = map(round, self.box(shape))
-        with Image.open(BytesIO(shape.image.blob)) as image:
-            fitted = image.convert("RGB").resize((right - left, bottom - top))
-        self.picture.paste(fitted, (left, top))
 
     def _chart(self, shape: Any) -> None:
         """Draw a chart of categories as bars or lines; another one as a frame."""
@@ -171,7 +162,7 @@ class Drawing:
         ground: str,
         shape: Any = None,
     ) -> float:
-        """Draw a text into a box, and return how high a box it needs."""
+        """Draw a text into a box, and return the height that it needs."""
         left, top, right, bottom = area
         left, right = left + self.pixels(INSET_X), right - self.pixels(INSET_X)
         lines: list[tuple[str, Any, float, Any, str]] = []
@@ -227,14 +218,14 @@ def readable_on(ground: str) -> str:
 
 
 def colour_of(paragraph: Any) -> str | None:
-    """Return the colour that a paragraph's text is given, if any."""
+    """Return the colour of a paragraph's text, if one is set."""
     fonts = [paragraph.font, *(run.font for run in paragraph.runs)]
     given = [one.color.rgb for one in fonts if one.color and one.color.type == MSO_COLOR_TYPE.RGB]
     return f"#{given[-1]}" if given else None
 
 
 def alignment_of(paragraph: Any, shape: Any) -> Any:
-    """Return how a paragraph is aligned: as it says, or as is usual for its shape."""
+    """Return a paragraph's own alignment, or the usual one of its shape."""
     usual = None
     if shape is not None and shape.is_placeholder:
         usual = PP_ALIGN.CENTER if shape.placeholder_format.type in CENTERED else None
@@ -244,7 +235,7 @@ def alignment_of(paragraph: Any, shape: Any) -> Any:
 
 
 def is_listed(shape: Any) -> bool:
-    """Say whether the paragraphs of a shape are the items of a list: a layout's body."""
+    """Return True if a shape's paragraphs are the items of a list, as in a layout's body."""
     if shape is None or not shape.is_placeholder:
         return False
     return shape.placeholder_format.type in (KIND.BODY, KIND.OBJECT)
@@ -272,12 +263,11 @@ def points_of(paragraph: Any, shape: Any) -> float:
 
 
 def font(pixels: int) -> Any:
-    """Return the font that texts are drawn and measured in."""
     return ImageFont.load_default(pixels)
 
 
 def wrapped(text: str, face: Any, width: float) -> list[str]:
-    """Break a text into lines that are no wider than so many pixels: at spaces, else anywhere."""
+    """Break a text into lines of at most `width` pixels, at spaces if possible."""
     lines: list[str] = []
     for whole in text.replace("\v", "\n").split("\n"):
         line = ""
@@ -287,11 +277,9 @@ def wrapped(text: str, face: Any, width: float) -> list[str]:
                 lines.append(line)
                 longer = word
             while len(longer) > 1 and face.getlength(longer) > width:
-                fits = next(
-                    n
-                    for n in range(len(longer) - 1, 0, -1)
-                    if n == 1 or face.getlength(longer[:n]) <= width
-                )
+                fits = len(longer) - 1
+                while fits > 1 and face.getlength(longer[:fits]) > width:
+                    fits -= 1
                 lines.append(longer[:fits])
                 longer = longer[fits:]
             line = longer
@@ -300,7 +288,7 @@ def wrapped(text: str, face: Any, width: float) -> list[str]:
 
 
 def drawn_by_libreoffice(deck: Path, target: Path) -> bool:
-    """Have LibreOffice draw the slides; False where it is not there, or cannot."""
+    """Draw the slides with LibreOffice; return False if it is not installed or fails."""
     office = shutil.which("soffice") or shutil.which("libreoffice")
     if office is None:
         return False

@@ -12,11 +12,11 @@ ERRORS = ("#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#N/A", "#NUM!")
 REFERENCE = re.compile(r"(?:'([^']+)'|(\w+))!\$?[A-Z]{1,3}\$?\d")
 
 USUAL_WIDTH = 8.43
-"""Of a column, in characters, where the file says none."""
+"""Of a column, in characters, if the file sets none."""
 
 
 def problems(workbook: Any) -> Iterator[str]:
-    """Yield what is wrong, a sentence each."""
+    """Yield each problem as a sentence."""
     names = set(workbook.sheetnames)
     for wanted in ("Summary", "Chart", "Data"):
         if wanted not in names:
@@ -30,7 +30,6 @@ def problems(workbook: Any) -> Iterator[str]:
 
 
 def sheet_problems(sheet: Any, names: set[str]) -> Iterator[str]:
-    """Yield what is wrong with the cells of a sheet."""
     filled = [cell for cell in cells_of(sheet) if cell.value is not None]
     if not filled and not sheet._charts:
         yield f"The sheet {sheet.title} is empty."
@@ -81,7 +80,7 @@ def layout_problems(sheet: Any, filled: list[Any]) -> Iterator[str]:
 
 
 def shown_chars(cell: Any) -> int:
-    """Return about how many characters a cell shows: a date or a figure as its format says."""
+    """Return about how many characters a cell shows; its format counts for dates and figures."""
     shown = re.sub(r"\[[^]]*\]|[\\\"]", "", cell.number_format.partition(";")[0])
     if cell.is_date:
         return len(shown)
@@ -93,13 +92,11 @@ def shown_chars(cell: Any) -> int:
 
 
 def cells_of(sheet: Any) -> Iterator[Any]:
-    """Yield all cells of a sheet."""
     for row in sheet.iter_rows():
         yield from row
 
 
 def is_formula(cell: Any) -> bool:
-    """Say whether a cell holds a formula."""
     return isinstance(cell.value, str) and cell.value.startswith("=")
 
 
