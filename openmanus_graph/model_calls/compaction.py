@@ -24,7 +24,6 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
 from openmanus_graph.model_calls.run_models import run_models
-from openmanus_graph.nodes.think_request import environment
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
@@ -260,7 +259,7 @@ async def compact(
     LimitReached: the run's limits forbid a call that writes the summary.
     """
     limit, task = FULL_AT * window, history.last_user_message(call.history)
-    reported = "\n".join((call.system, *environment.environment_of(call.history)["facts"].values()))
+    reported = "\n".join((call.system, *history.environment_of(call.history)["facts"].values()))
     fixed = prices.estimate_fixed_tokens(reported, call.reminder, call.tools)
     # How many characters a token has in this conversation: Chinese takes more tokens.
     said = sum(map(summaries.size_of, call.history)) / max(1, _request_tokens(call) - fixed)

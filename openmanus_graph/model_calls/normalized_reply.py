@@ -17,7 +17,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from openmanus_graph.backends.models.chunks import ODD, odd_call
-from openmanus_graph.conversation import evidence, history, loose_json, text_calls, thoughts
+from openmanus_graph.conversation import evidence, history, loose_json, text_calls
 from openmanus_graph.conversation.call_forms import TextCall
 from openmanus_graph.conversation.fenced_calls import asks_for_code, fenced_call, reports_result
 from openmanus_graph.safety.provenance import person_words
@@ -48,7 +48,7 @@ def with_thoughts_apart(reply: AIMessage) -> AIMessage:
 
     Marks of untrusted text that the model repeats are removed, too.
     """
-    thought, said = thoughts.split_thoughts(reply.text)
+    thought, said = text_calls.split_thoughts(reply.text)
     said = evidence.without_echoed_marks(said)
     if said == reply.text:
         return reply

@@ -39,7 +39,7 @@ from openmanus_graph.backends.persistence.recording import (
 )
 from openmanus_graph.errors import StorageError
 from openmanus_graph.runtime import checkpoint_lineage, replaying
-from openmanus_graph.runtime.events import run_observer
+from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
 
@@ -284,7 +284,7 @@ def _place(end: int | None) -> tuple[str, str]:
     config = get_config()
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
     nodes = "/".join(task.partition(":")[0] for task in namespace.split("|")[:end])
-    return nodes, run_observer.plan_step_of(config)
+    return nodes, plan_step_of(config)
 
 
 def request_parts(request: ProviderRequest) -> list[Part]:

@@ -20,7 +20,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.budget import sharing
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.nodes.schedule import enter_batch
-from openmanus_graph.planning import checks, flow, plan_view, step_outcome
+from openmanus_graph.planning import checks, drafting, flow, plan
 from openmanus_graph.planning.drafting import Drafting, next_draft, results_text, steps_text
 from openmanus_graph.planning.executor_run import ExecutorSet
 from openmanus_graph.planning.parallel_batch import ParallelBatch
@@ -45,7 +45,7 @@ async def check_step(state: WorkerState, runtime: Runtime[Context]) -> dict[str,
     for path, writers in flow.shared_files(flow.step_runs_of(batch.state), [step_run]):
         notice(emit, f"Steps {' and '.join(writers)} wrote the same file: {path}. Look at it.")
     if flow.is_limit(step_run["outcome"]):
-        plan_view.emit_step_event(session, emit, "step_end", step_run, step_run["status"])
+        plan.emit_step_event(session, emit, "step_end", step_run, step_run["status"])
         return {"run_end": RunEnd(status="stopped", stop_reason=step_run["outcome"], answer="")}
     try:
         with sharing(batch.budget):
@@ -69,7 +69,7 @@ def review(
         notice(batch.emit, f"Step {step_run['id']} failed: {problem}")
     update = flow.reviewed_step_update(step_run, problem, batch.state["replans"])
     status = "blocked" if update.get("outcome") == "failed" else update["status"]
-    plan_view.emit_step_event(session, batch.emit, "step_end", step_run, status)
+    plan.emit_step_event(session, batch.emit, "step_end", step_run, status)
     return update
 
 
@@ -145,7 +145,7 @@ def _replan_request(state: PlanningState, failed: StepRun) -> AnyMessage:
         "plan_replan",
         plan=steps_text(step_runs),
         failed=failed["id"],
-        why=step_outcome.attempt_text(failed),
+        why=drafting.attempt_text(failed),
         replaced=", ".join(flow.steps_to_replace(step_runs, [failed["id"]])),
         completed=", ".join(completed) or "none",
     )

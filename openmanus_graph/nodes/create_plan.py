@@ -15,10 +15,16 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.conversation.history import has_task, last_user_message, resumed_state
 from openmanus_graph.conversation.replies import NO_TASK, failure
 from openmanus_graph.model_calls.recorder import awaited_fact, run_path
-from openmanus_graph.planning import flow, plan_view
+from openmanus_graph.planning import flow
 from openmanus_graph.planning.drafting import Draft, Drafting, next_draft
 from openmanus_graph.planning.executor_run import ExecutorSet
-from openmanus_graph.planning.plan import PlanError, make_steps, plan_text
+from openmanus_graph.planning.plan import (
+    PlanError,
+    make_steps,
+    plan_request,
+    plan_text,
+    publish_plan,
+)
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import take_baseline
 from openmanus_graph.runtime.events import Emit, notice
@@ -141,11 +147,11 @@ async def approve_plan(
     """Wait for a person, who approves, edits the steps, or rejects with a reason."""
     session = await enter_session(runtime)
     plan = flow.plan_of(state)
-    await plan_view.publish_plan(plan, session, runtime.stream_writer)
+    await publish_plan(plan, session, runtime.stream_writer)
     problem, review = "", f"review of the plan {run_path()}".rstrip()
 
     async def ask() -> Any:
-        return interrupt(plan_view.plan_request(plan, problem))
+        return interrupt(plan_request(plan, problem))
 
     while True:
         answer = await awaited_fact(session, review, ask)

@@ -16,7 +16,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation import history
 from openmanus_graph.model_calls import budget, recorder, summaries
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
-from openmanus_graph.planning import flow, plan_view, step_outcome
+from openmanus_graph.planning import drafting, executor_run, flow, plan
 from openmanus_graph.planning.drafting import RESULT_CHARS, RESULTS_CHARS, step_prompt
 from openmanus_graph.planning.executor_run import (
     Executor,
@@ -72,7 +72,7 @@ async def schedule(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     begun = flow.begun_step_updates(step_runs, most)
     steps = merge_steps(state["steps"], [blocked, begun])
     now: PlanningState = {**state, "steps": steps, "batch": uuid.uuid4().hex}
-    await plan_view.publish_plan(flow.plan_of(now), session, runtime.stream_writer)
+    await plan.publish_plan(flow.plan_of(now), session, runtime.stream_writer)
     current = flow.step_runs_of(now)
     under_way = flow.steps_under_way(current)
     left = [step_run for step_run in current if step_run["status"] == "not_started"]
@@ -212,7 +212,7 @@ async def execute_step(
     session = await session_registry.enter_session(runtime)
     batch, step_run = _known_batch(state["batch"], session), flow.current_step(state)
     run = state["message_id"]
-    plan_view.emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
+    plan.emit_step_event(session, runtime.stream_writer, "step_start", step_run, "in_progress")
     await asyncio.to_thread(artifacts.take_baseline, session.workspace, run, fresh=False)
     executor_run = ExecutorRun(
         executor,
@@ -244,7 +244,7 @@ async def execute_step(
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
-        "evidence": "" if paused_by_limit else step_outcome.run_evidence(outcome.messages),
+        "evidence": "" if paused_by_limit else drafting.run_evidence(outcome.messages),
         "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
@@ -258,11 +258,11 @@ async def execute_step(
     }
 
 
-def step_limits(state: WorkerState, settings: Settings) -> step_outcome.StepLimits:
+def step_limits(state: WorkerState, settings: Settings) -> executor_run.StepLimits:
     left_s = float("inf")
     if settings.timeout_s is not None:
         left_s = max(0.1, settings.timeout_s - state["before"]["elapsed_s"])
-    return step_outcome.StepLimits(
+    return executor_run.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,

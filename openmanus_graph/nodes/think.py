@@ -38,7 +38,6 @@ from openmanus_graph.runtime import artifacts, limits, replaying, session_regist
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.middleware import with_hook, with_updates
 from openmanus_graph.runtime.session import Session, open_state
-from openmanus_graph.runtime.steering import announce
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ActInput, ManusState, no_claims, no_usage

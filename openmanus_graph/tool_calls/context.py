@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_
 from openmanus_graph.conversation.history import canonical_args
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.run_models import run_models
-from openmanus_graph.runtime import checkpoint_lineage, limits, observation_size, replaying
+from openmanus_graph.runtime import checkpoint_lineage, limits, output, replaying
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
@@ -176,9 +176,9 @@ async def open_call_context(
             crash they run again.
     """
     config = get_config()
-    max_chars, keeps_reserve = observation_size.MIN_OBSERVATION_CHARS, False
+    max_chars, keeps_reserve = output.MIN_OBSERVATION_CHARS, False
     if for_our_model:
-        max_chars = observation_size.max_observation_chars(await run_models(session).window())
+        max_chars = output.max_observation_chars(await run_models(session).window())
         keeps_reserve = keeps_summary_reserve(steps=1)  # the call belongs to one
     session.max_observation_chars = max_chars  # where tools read it
     left_s = limits.time_left_s(progress, session.settings, keeps_reserve=keeps_reserve)

@@ -16,9 +16,16 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
-from openmanus_graph.safety import approval_questions
 from openmanus_graph.safety.destinations import approval_key, texts
-from openmanus_graph.safety.policy import PolicyDecision, ProposedCall, evaluate_policy
+from openmanus_graph.safety.policy import (
+    PolicyDecision,
+    ProposedCall,
+    evaluate_policy,
+    explain_change,
+    explain_excess,
+    explain_unverified,
+    explain_values,
+)
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.state.manus import PendingCall
@@ -182,10 +189,10 @@ async def evaluate(
     values = call.get("unverified_values", [])
     asks = traits.changed == "changed" and traits.effect == "external"
     reasons = (
-        approval_questions.explain_change(name, description) if asks else "",
-        approval_questions.explain_unverified(addresses) if addresses else "",
-        approval_questions.explain_excess(excess) if excess else "",
-        approval_questions.explain_values(name, description, values) if values else "",
+        explain_change(name, description) if asks else "",
+        explain_unverified(addresses) if addresses else "",
+        explain_excess(excess) if excess else "",
+        explain_values(name, description, values) if values else "",
     )
     look_up = partial(
         evaluate_policy,

@@ -32,7 +32,7 @@ from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.call_model import ToolModel
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
-from openmanus_graph.runtime import limits, observation_size, output, replaying, traces
+from openmanus_graph.runtime import limits, output, replaying, traces
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
@@ -433,7 +433,7 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
         return observation  # the answer itself, which is never cut
     text, session = observation.text, execution.context.session
     max_chars = session.max_observation_chars
-    if len(text) > observation_size.with_overrun(max_chars) and not observation.bounded:
+    if len(text) > output.with_overrun(max_chars) and not observation.bounded:
         text = await asyncio.to_thread(output.shorten, text, session.workspace, max_chars)
     if execution.traits.untrusted and not observation.trusted_text:
         text = mark_untrusted(text)

@@ -14,7 +14,7 @@ from openmanus_graph.conversation import history
 from openmanus_graph.conversation.replies import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls import budget
-from openmanus_graph.planning import executor_run, step_outcome
+from openmanus_graph.planning import executor_run
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, take_baseline
 from openmanus_graph.runtime.limits import recursion_limit
@@ -177,11 +177,11 @@ def task_message(
     return HumanMessage(text, id=f"subagent-{call.key}", additional_kwargs=extra)
 
 
-def subagent_limits(call: CallRuntime) -> step_outcome.StepLimits:
+def subagent_limits(call: CallRuntime) -> executor_run.StepLimits:
     """Return the limits of a subagent's run: those of a step, or the rest of the run's."""
     settings = call.session.settings
     left_s = call.time_limit.seconds if call.time_limit is not None else _LONGEST_S
-    return step_outcome.StepLimits(
+    return executor_run.StepLimits(
         seconds=min(settings.step_timeout_s, left_s),
         seconds_of_all=left_s <= settings.step_timeout_s,
         max_steps=settings.max_steps,
@@ -203,7 +203,7 @@ def budget_of(
     )
 
 
-def result_text(outcome: step_outcome.StepOutcome, name: str, files: Sequence[str]) -> str:
+def result_text(outcome: executor_run.StepOutcome, name: str, files: Sequence[str]) -> str:
     """Return what the agent that delegated reads."""
     said = outcome.text
     if outcome.kind == "failed":

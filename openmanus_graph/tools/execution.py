@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from langgraph.prebuilt import ToolRuntime
 
-from openmanus_graph.backends.sandbox import confinement, libraries
+from openmanus_graph.backends.sandbox import confinement
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.limits import TimeLimit
@@ -35,7 +35,7 @@ async def python_execute(  # the model never sees `runtime`
 async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
     """Run code in the thread's kernel."""
     session = call_runtime(runtime).session
-    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_cell, code)
+    await asyncio.to_thread(confinement.refuse_install, session, confinement.install_in_cell, code)
     lost = "[The Python process was gone. {why} This is a new one, without variables.]\n"
     kernel, note = await asyncio.to_thread(_open, session, "python", Kernel, lost)
     confinement.warn_of_sandbox(session, runtime.stream_writer)
@@ -69,7 +69,9 @@ async def bash(  # the model never sees `runtime`
         command: Empty shows new output of background commands, ctrl+c ends them.
     """
     session = call_runtime(runtime).session
-    await asyncio.to_thread(libraries.refuse_install, session, libraries.install_in_shell, command)
+    await asyncio.to_thread(
+        confinement.refuse_install, session, confinement.install_in_shell, command
+    )
     if restart:
         await asyncio.to_thread(session.drop, "bash")
     lost = "[{why} This is a new one, in the workspace.]\n"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from langgraph.prebuilt import ToolRuntime
 from pydantic import BeforeValidator, WithJsonSchema
 
-from openmanus_graph.backends.files import documents, file_edits, file_kinds, text_file
+from openmanus_graph.backends.files import documents, file_content, file_edits, text_file
 from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import MAX_LINE_CHARS, Lines, parse_lines, take
@@ -87,7 +87,7 @@ def text_of_file(
         if not head:
             return f"{shown(path)} is empty."
         try:
-            kind = file_kinds.document_kind(file, head, PurePath(path).suffix.lower())
+            kind = file_content.document_kind(file, head, PurePath(path).suffix.lower())
             if kind:
                 text = documents.read_document(file, kind, pages, wanted, max_chars)
             else:
@@ -105,9 +105,9 @@ def _read_text(
     encoding = text_file.detect_encoding(sample)
     if encoding is None:
         advice = "use python_execute"
-        if file_kinds.image_type(head):
+        if file_content.image_type(head):
             advice = "view it with str_replace_editor, or if you are not shown pictures " + advice
-        raise ToolError(f"It is a {file_kinds.binary_kind(head)} of {size_text(size)}; {advice}.")
+        raise ToolError(f"It is a {file_content.binary_kind(head)} of {size_text(size)}; {advice}.")
     file.seek(len(encoding.bom))
     numbers = itertools.count()
     # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
@@ -261,7 +261,7 @@ def _view(
     found = find(workspace, path, outputs=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
-        is_image = bool(file_kinds.image_type(file.read(32)))
+        is_image = bool(file_content.image_type(file.read(32)))
         if is_image and size > MAX_IMAGE_BYTES:
             raise ToolError(
                 f"{shown(path)} is a picture of {size_text(size)}; the limit is "
@@ -271,7 +271,7 @@ def _view(
             file_edits.require_text_size(size, path)
         file.seek(0)
         data = file.read(size)
-    if file_kinds.image_type(data):
+    if file_content.image_type(data):
         return _view_image(data, path, found.path if found else path)
     if not data:
         return Observation(f"{shown(path)} is empty.")
@@ -287,7 +287,7 @@ def _view_image(data: bytes, path: str, relative: str) -> Observation:
         image = read_picture(data)
     except ToolError as error:
         raise ToolError(
-            f"{shown(path)} begins like a picture ({file_kinds.image_type(data)}), but {error}. "
+            f"{shown(path)} begins like a picture ({file_content.image_type(data)}), but {error}. "
             "Create or download it again."
         ) from error
     name = shown(relative)

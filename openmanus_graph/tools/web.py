@@ -55,7 +55,7 @@ async def web_search(  # the model is not shown `runtime`
     Args:
         fetch_content: Also read the pages.
     """
-    await asyncio.to_thread(import_module, "openmanus_graph.backends.search.reporting")  # slow
+    await asyncio.to_thread(import_module, "openmanus_graph.backends.search.searching")  # slow
     from openmanus_graph.backends.search.searching import search_and_report
 
     session, emit = call_runtime(runtime).session, runtime.stream_writer

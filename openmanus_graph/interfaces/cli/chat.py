@@ -48,9 +48,6 @@ from openmanus_graph.state.context import SERVER_TOOL_PREFIX
 from openmanus_graph.state.manus import Origin, Usage, active_plan, add_usage, no_plans, no_usage
 from openmanus_graph.state.settings import Settings
 
-if TYPE_CHECKING:
-    pass
-
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, WAITING = 130, 4
 SIGNALLED = (143, 129)

@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from openmanus_graph import demo as recorded
 from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
@@ -30,7 +31,6 @@ from openmanus_graph.interfaces.server.takeover import end_takeovers
 from openmanus_graph.interfaces.service import model_setup
 from openmanus_graph.interfaces.service import threads as stored
 from openmanus_graph.interfaces.service.run_view import model_label, runs_of_steps, transcript
-from openmanus_graph.model_calls.recorder import recorded
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
