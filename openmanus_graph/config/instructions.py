@@ -13,14 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from openmanus_graph.config import homes
 from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import config_home
-from openmanus_graph.config.homes import (
-    WORKSPACES,
-    is_trusted_content,
-    trust_content,
-    untrusted_home,
-)
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath
 from openmanus_graph.state.context import Skill
@@ -28,7 +23,7 @@ from openmanus_graph.state.context import Skill
 AGENTS_FILE = "AGENTS.md"
 MAX_INSTRUCTIONS_CHARS = 20_000
 """Of all files together."""
-_SKIPPED = frozenset({WORKSPACES, "node_modules"})
+_SKIPPED = frozenset({homes.WORKSPACES, "node_modules"})
 
 
 def read_instructions(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -75,7 +70,9 @@ def untrusted_instructions(folder: Path | None = None) -> list[Path]:
 def trust_instructions(path: Path) -> None:
     """Store that the user trusts a file in its present form. Blocks."""
     project = Path.cwd().resolve()
-    trust_content(project, path.relative_to(project).as_posix(), _digest(_read(path, project)))
+    homes.trust_content(
+        project, path.relative_to(project).as_posix(), _digest(_read(path, project))
+    )
 
 
 def _is_trusted_file(project: Path, path: Path) -> bool:
@@ -84,7 +81,7 @@ def _is_trusted_file(project: Path, path: Path) -> bool:
     except UnsafeFileError:  # no model reads it
         return True
     name = path.relative_to(project).as_posix()
-    return not text.strip() or is_trusted_content(project, name, _digest(text))
+    return not text.strip() or homes.is_trusted_content(project, name, _digest(text))
 
 
 def _digest(text: str) -> str:
@@ -95,7 +92,7 @@ def _instruction_places(folder: Path) -> Iterator[tuple[Path, Path]]:
     """Yield where files may be, the most general first, and the folder that each must be in."""
     yield config_home().absolute() / AGENTS_FILE, Path("/")
     project = Path.cwd().resolve()
-    if folder.is_relative_to(project / WORKSPACES):
+    if folder.is_relative_to(project / homes.WORKSPACES):
         folder = project  # agents write there, so its files are not instructions
     below = folder.relative_to(project).parts if folder.is_relative_to(project) else ()
     for depth in range(len(below) + 1):
@@ -154,7 +151,7 @@ def find_skills() -> list[FoundSkill]:
     """Return all skills in all places, by precedence, with their problems. Blocks."""
     found: list[FoundSkill] = []
     names: dict[str, str] = {}
-    if (home := untrusted_home()) is not None:
+    if (home := homes.untrusted_home()) is not None:
         why = f"it is in {home}, which is not registered as yours (openmanus trust)"
         found.append(FoundSkill(home / "skills", PROJECT_PLACES[1], None, (why,)))
     for place, root in _places():
@@ -185,7 +182,7 @@ def trust_name(skill: Skill) -> str:
 
 
 def _is_trusted_skill(skill: Skill) -> bool:
-    return is_trusted_content(Path.cwd(), trust_name(skill), skill.digest)
+    return homes.is_trusted_content(Path.cwd(), trust_name(skill), skill.digest)
 
 
 def _places() -> Iterator[tuple[str, Path]]:

@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
-from openmanus_graph.conversation.announcements import (
-    NamedFiles,
-    named_files,
-    names_things,
-    own_words,
-)
+from openmanus_graph.conversation import announcements
 from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
 from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, ends_run, run_messages
@@ -123,7 +118,7 @@ _FILL = {"a", "an", "and", "are", "at", "for", "has", "have", "in", "is", "it", 
 _MOST_CHARS = 2000
 
 
-def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
+def unmade_files(text: str, task: str, files: announcements.NamedFiles) -> list[str]:
     """Return the missing files that a task asks to make, unless the answer admits it."""
     missing = [*files.missing]
     if not re.search(_EMPTY_WANTED, task):
@@ -134,7 +129,7 @@ def unmade_files(text: str, task: str, files: NamedFiles) -> list[str]:
 
 
 def _is_to_be_made(name: str, task: str) -> bool:
-    parts = (one.partition(name) for one in SENTENCE_END.split(own_words(task)))
+    parts = (one.partition(name) for one in SENTENCE_END.split(announcements.own_words(task)))
     return any(
         (_TO_MAKE.search(before[-_MOST_BEFORE:]) or _MADE_AFTER.match(after))
         and not (_NOT_NOW.match(before) or _IS_OPEN.search(before) or _OTHERWISE.search(after))
@@ -143,7 +138,7 @@ def _is_to_be_made(name: str, task: str) -> bool:
     )
 
 
-def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
+def unchanged_files(text: str, task: str, files: announcements.NamedFiles) -> list[str]:
     """Return the files that a task asks to change, if none changed and the answer hides it."""
     if files.changed or denies(text, files.given):
         return []
@@ -151,9 +146,9 @@ def unchanged_files(text: str, task: str, files: NamedFiles) -> list[str]:
     return [name for name in files.given if any(name in one for one in asked)]
 
 
-def emptied_files(task: str, files: NamedFiles) -> list[str]:
+def emptied_files(task: str, files: announcements.NamedFiles) -> list[str]:
     """Return the files that lost most of their content although the task does not ask for it."""
-    if re.search(_REMOVES, own_words(task)):
+    if re.search(_REMOVES, announcements.own_words(task)):
         return []
     changes = _wanted_changes(task)
     return [name for name in files.shrunk if changes or not _is_to_be_made(name, task)]
@@ -161,7 +156,7 @@ def emptied_files(task: str, files: NamedFiles) -> list[str]:
 
 def _wanted_changes(task: str) -> list[str]:
     """Return the sentences of a task that ask to change something."""
-    sentences = SENTENCE_END.split(own_words(task))
+    sentences = SENTENCE_END.split(announcements.own_words(task))
     return [one for one in sentences if re.search(_CHANGES, one) and not re.match(_HOW, one)]
 
 
@@ -190,7 +185,9 @@ def lack_of_proof(
     again.
     """
     outcomes = _outcomes(messages)
-    about_failures = _ABOUT_FAILURES.search(own_words(task)) and not _wanted_changes(task)
+    about_failures = _ABOUT_FAILURES.search(announcements.own_words(task)) and not _wanted_changes(
+        task
+    )
     if outcomes and outcomes[-1].failed and not about_failures:
         return f"the last call ({outcomes[-1].name}) failed"
     repeated = [one for n, one in enumerate(outcomes) if one in outcomes[:n]]
@@ -206,13 +203,13 @@ def lack_of_proof(
 
 def _lack_of_reckoning(answer: str, task: str, outcomes: Sequence[_Outcome]) -> str:
     """Return why a question about files has no reliable result; empty if it may have."""
-    if not outcomes or _wanted_changes(task) or not names_things(task):
+    if not outcomes or _wanted_changes(task) or not announcements.names_things(task):
         return ""
     ran = [one for one in outcomes if one.name in CALCULATING and not one.failed]
     empty = [one for one in ran if _NOTHING.fullmatch(str(one.said))]
     if ran and ran[-1] in empty and len(set(empty)) == 1:  # a second, different one is believed
         return "the program found nothing: compare its condition with some lines of the data"
-    asked = own_words(task)[:_MOST_CHARS]
+    asked = announcements.own_words(task)[:_MOST_CHARS]
     if _COUNTS.search(asked) and not _is_counted(answer, task, outcomes):
         return "no program has counted and printed this number"
     if _COMPARES.search(asked) and not _is_compared(answer, task, outcomes):
@@ -226,7 +223,7 @@ def _is_compared(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
     seen = [one for one in said if one.name != "search_tools"]
     reads = [one for one in seen if one.name in _READING]
     is_long = any(str(one.said).count("\n") >= _FEW_LINES for one in reads)
-    if reads and named_files(task) and not is_long:
+    if reads and announcements.named_files(task) and not is_long:
         return True
     named = _words(answer) - _words(task) - _FILL
     found = {word for one in seen if one not in reads for word in _words(str(one.said))}
@@ -285,9 +282,9 @@ def _outcomes(messages: Sequence[AnyMessage]) -> list[_Outcome]:
 
 def _test_that_has_to_pass(task: str, outcomes: Sequence[_Outcome]) -> str:
     """Return the test that a task wants to pass, if its last run did not."""
-    if not (_HAS_TO_PASS.search(own_words(task)) and _wanted_changes(task)):
+    if not (_HAS_TO_PASS.search(announcements.own_words(task)) and _wanted_changes(task)):
         return ""
-    for test in (name for name in named_files(task) if "test" in name.lower()):
+    for test in (name for name in announcements.named_files(task) if "test" in name.lower()):
         stem = re.escape(PurePath(test).stem)
         forms = {name: f"{one.format(test=stem)}|{_ALL_TESTS}" for name, one in _RUNS.items()}
         calls = (one for one in outcomes if one.name in forms)
@@ -299,7 +296,7 @@ def _test_that_has_to_pass(task: str, outcomes: Sequence[_Outcome]) -> str:
 
 def _is_half(answer: str, task: str) -> bool:
     """Return True if an answer to two questions in one brings at most one new word or figure."""
-    asked = _TWO_QUESTIONS.search(own_words(task)[:_MOST_CHARS])
+    asked = _TWO_QUESTIONS.search(announcements.own_words(task)[:_MOST_CHARS])
     if asked is None or re.search(r"\bor\b", asked[0]):
         return False
     said, known = (re.findall(r"\w+", text.lower()) for text in (answer, task))

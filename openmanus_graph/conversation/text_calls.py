@@ -9,20 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from openmanus_graph.conversation.call_forms import (
-    BEGUN,
-    CALL_TOKEN,
-    NAME_KEYS,
-    NAMED_IN,
-    PYTHON,
-    START,
-    TOKEN,
-    Schemas,
-    TextCall,
-    behind_wrappers,
-    call_at,
-    calls_of_json,
-)
+from openmanus_graph.conversation import call_forms
 from openmanus_graph.conversation.loose_json import UNREADABLE, read_json
 
 _LINES_QUOTED = r"`[^`\n]+`|^(?:[ ]{4}|\t|[ ]{0,3}>)[^\n]*"
@@ -31,9 +18,9 @@ _QUOTED_BEFORE_END = re.compile(
     rf"(?ms)(?:```(?!json|xml|tool|function|\s)|(?!\A)```\s).*?(?:```|\Z)|{_LINES_QUOTED}"
 )
 """The same without code blocks that may contain a call."""
-_MARKED_LINE = re.compile(rf"^[ \t]*+(?:{START.pattern})", re.IGNORECASE | re.MULTILINE)
+_MARKED_LINE = re.compile(rf"^[ \t]*+(?:{call_forms.START.pattern})", re.IGNORECASE | re.MULTILINE)
 _END = re.compile(r"</(?:tool_calls?|function_calls?|function|invoke)>")
-_SPECIAL = re.compile(rf"(?:{TOKEN}|<turn\|>|</s>|</think>)\Z")
+_SPECIAL = re.compile(rf"(?:{call_forms.TOKEN}|<turn\|>|</s>|</think>)\Z")
 """What models end a text with, if their server does not remove it."""
 _FENCED = re.compile(
     r"(?s)\s*```(?:json|JSON|xml|tool_call|tool_code|function_call)?[ \t]*\r?\n(.*?)\n?```\s*\Z"
@@ -55,7 +42,7 @@ _PROSE = re.compile(r"[^\W\d_]{2,} (?!Input:|name=)[^\W\d_]{2,}")
 
 def read_text_calls(
     text: str, tools: Sequence[Mapping[str, Any]]
-) -> tuple[str, list[TextCall]] | None:
+) -> tuple[str, list[call_forms.TextCall]] | None:
     """Return the text before the calls, and the calls; None if the text makes none.
 
     `tools` has the definitions of the offered tools, as providers receive them.
@@ -63,15 +50,15 @@ def read_text_calls(
     schemas = _schemas(tools)
     text = _without_end_tokens(text)
     fenced = _FENCED.match(text)
-    if fenced and START.match(fenced[1]):
+    if fenced and call_forms.START.match(fenced[1]):
         text, fenced = fenced[1], None  # a block that is the whole text quotes nothing
     hidden = _QUOTED.sub(_blank, text)
-    found = START.search(hidden)
+    found = call_forms.START.search(hidden)
     if found or (not fenced and (found := _CALL_FENCE.search(text))):
-        begun = text[found.start() :] if found.re is START else found[1]
+        begun = text[found.start() :] if found.re is call_forms.START else found[1]
         calls = _calls_to_the_end(begun, schemas, marked=True)
         return None if calls is None else (text[: found.start()].strip(), calls)
-    source = re.sub(TOKEN, "", fenced[1] if fenced else text).strip()
+    source = re.sub(call_forms.TOKEN, "", fenced[1] if fenced else text).strip()
     if bare := _bare_calls(source, schemas):
         return "", bare
     for start in [found.start() for found in re.finditer(r"^\{", hidden, re.M)][-_MOST_STARTS:]:
@@ -88,7 +75,7 @@ def holds_unread_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
     with the name of a tool followed by the name of one of its arguments.
     """
     schemas = _schemas(tools)
-    if CALL_TOKEN.search(_QUOTED.sub(_blank, text)):
+    if call_forms.CALL_TOKEN.search(_QUOTED.sub(_blank, text)):
         return True
     text = _without_end_tokens(text)
     hidden = _QUOTED.sub(_blank, text)
@@ -123,9 +110,13 @@ def _names_tool(text: str, hidden: str, schemas: Mapping[str, Any]) -> bool:
         try:
             value, end = read_json(source, start)
         except UNREADABLE:
-            named = rf"[\s{{\[]*+[\"']?(?:{'|'.join(NAME_KEYS)})[\"']?\s*:\s*[\"'](?:{names})[\"']"
+            keys = "|".join(call_forms.NAME_KEYS)
+            named = rf"[\s{{\[]*+[\"']?(?:{keys})[\"']?\s*:\s*[\"'](?:{names})[\"']"
             return re.match(named, source) is not None
-        whole, calls = not (start or source[end:].strip()), calls_of_json(value, source) or []
+        whole, calls = (
+            not (start or source[end:].strip()),
+            call_forms.calls_of_json(value, source) or [],
+        )
         if any(call.name in schemas and _fits(call, schemas[call.name]) for call in calls):
             return True
         if whole and isinstance(value, dict):
@@ -165,41 +156,41 @@ def _blank(found: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", found[0])
 
 
-def _bare_calls(source: str, schemas: Schemas) -> list[TextCall]:
+def _bare_calls(source: str, schemas: call_forms.Schemas) -> list[call_forms.TextCall]:
     """Return the calls of a text that is only JSON or Python, and names tools."""
-    if not (source.startswith(("{", "[")) or PYTHON.match(source)):
+    if not (source.startswith(("{", "[")) or call_forms.PYTHON.match(source)):
         return []
     calls = _calls_to_the_end(source, schemas)
     return calls if calls and all(call.name in schemas for call in calls) else []
 
 
-def _fits(call: TextCall, schema: Mapping[str, Any]) -> bool:
+def _fits(call: call_forms.TextCall, schema: Mapping[str, Any]) -> bool:
     return call.args is not None and call.args.keys() <= schema.get("properties", {}).keys()
 
 
 def _calls_to_the_end(
     text: str, schemas: Mapping[str, Any], *, marked: bool = False
-) -> list[TextCall] | None:
+) -> list[call_forms.TextCall] | None:
     """Read calls to the end of a text; None if there are none, or something else follows."""
-    calls: list[TextCall] = []
-    position = behind_wrappers(text, 0)
+    calls: list[call_forms.TextCall] = []
+    position = call_forms.behind_wrappers(text, 0)
     while position < len(text) and len(calls) < _MOST_CALLS:
-        found = call_at(text, position, schemas)
+        found = call_forms.call_at(text, position, schemas)
         if found is None:
             return _broken(text[position:]) if marked and not calls else None
         more, position = found
         calls += more
-        position = behind_wrappers(text, position)
+        position = call_forms.behind_wrappers(text, position)
     return calls if calls and position == len(text) else None
 
 
-def _broken(text: str) -> list[TextCall] | None:
+def _broken(text: str) -> list[call_forms.TextCall] | None:
     """Return a call that was begun but cannot be read; None if none was begun."""
     ends = [found.end() for found in _END.finditer(text)]
-    if not BEGUN.match(text) or (ends and text[ends[-1] :].strip()):
+    if not call_forms.BEGUN.match(text) or (ends and text[ends[-1] :].strip()):
         return None
-    name = NAMED_IN.search(text)
-    return [TextCall(name[1] if name else "", None, text)]
+    name = call_forms.NAMED_IN.search(text)
+    return [call_forms.TextCall(name[1] if name else "", None, text)]
 
 
 _TAG = r"(?:\w+:)?(?:think|thinking|thought|reasoning|reflection|longcat_think)(?::[\w-]+)?>"
@@ -294,7 +285,7 @@ def _thought(text: str, opening: re.Match[str], *, may_break_off: bool) -> tuple
         return closing.span()
     if not may_break_off or form >= _OF_MARKS:
         return None
-    calls = (one.start() for one in START.finditer(text, opening.end()))
+    calls = (one.start() for one in call_forms.START.finditer(text, opening.end()))
     end = next((start for start in calls if text[start - 1] == "\n"), len(text))
     return end, end
 

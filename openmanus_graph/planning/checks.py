@@ -13,12 +13,7 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_content import content_problem
-from openmanus_graph.backends.sandbox.confinement import (
-    ReadOnlyResult,
-    run_read_only,
-    sandbox_of,
-    warn_of_sandbox,
-)
+from openmanus_graph.backends.sandbox import confinement
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import awaited_fact, recorded_fact
@@ -69,10 +64,10 @@ async def bash(  # no model sees `runtime`
     session = call_runtime(runtime).session
     if removal := removal_in(command):
         raise ToolError(f"It was not run, because it would run `{removal}`. {_ADVICE}")
-    await asyncio.to_thread(sandbox_of, session)
-    warn_of_sandbox(session, runtime.stream_writer)
+    await asyncio.to_thread(confinement.sandbox_of, session)
+    confinement.warn_of_sandbox(session, runtime.stream_writer)
     look = partial(
-        run_read_only,
+        confinement.run_read_only,
         command,
         session.workspace,
         session.settings.sandbox,
@@ -85,7 +80,9 @@ async def bash(  # no model sees `runtime`
     return Observation(result_text(result), failed=failed, bounded=True)
 
 
-async def run_check_command(look: Callable[..., ReadOnlyResult]) -> ReadOnlyResult:
+async def run_check_command(
+    look: Callable[..., confinement.ReadOnlyResult],
+) -> confinement.ReadOnlyResult:
     """Run `run_read_only` off the event loop; `look` has all its arguments except `stop`."""
     stop = threading.Event()
     pool = ThreadPoolExecutor(1, thread_name_prefix="openmanus-check")
@@ -95,7 +92,7 @@ async def run_check_command(look: Callable[..., ReadOnlyResult]) -> ReadOnlyResu
         pool.shutdown(wait=False)
 
 
-def result_text(result: ReadOnlyResult) -> str:
+def result_text(result: confinement.ReadOnlyResult) -> str:
     lines = [result.text.rstrip("\n")] if result.text.strip() else []
     if result.reason:
         lines.append(f"[{result.reason}]")

@@ -17,17 +17,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety import shell_programs, word_set
+from openmanus_graph.safety import shell_programs, shell_tree, word_set
 from openmanus_graph.safety.shell_programs import HARMLESS_WRAPPERS, WRAPPERS
-from openmanus_graph.safety.shell_tree import (
-    MAX_BYTES,
-    Runs,
-    ShellTree,
-    Word,
-    joined,
-    starts_programs,
-    without_long_bodies,
-)
 from openmanus_graph.safety.urls import is_file_name
 from openmanus_graph.state.addresses import is_loopback, literal_ip, normal_host
 
@@ -125,7 +116,7 @@ class _Reader:
     def __init__(self) -> None:
         self.result = ShellText()
         self._seen: set[str] = set()
-        self._budget = 4 * MAX_BYTES
+        self._budget = 4 * shell_tree.MAX_BYTES
         self._written: list[str] = []
         """Text that is passed to programs or written to files."""
         self._runs_input = False
@@ -143,7 +134,7 @@ class _Reader:
                 self.result.programs.append(interpreter[1])
             if self._runs_input:
                 self._read(body, 1)
-            if any(starts_programs(language, body) for language in self._languages):
+            if any(shell_tree.starts_programs(language, body) for language in self._languages):
                 self._give_up(body)
         scripts = {PurePosixPath(path).name for path in self.result.scripts}
         self.result.hidden |= bool(scripts & self._made)
@@ -154,13 +145,13 @@ class _Reader:
         if text in self._seen:
             return
         self._seen.add(text)
-        short, bodies = without_long_bodies(text)
+        short, bodies = shell_tree.without_long_bodies(text)
         data = short.encode("utf-8", "replace")
         self._budget -= len(data)
-        if len(data) > MAX_BYTES or self._budget < 0 or depth > _MAX_DEPTH:
+        if len(data) > shell_tree.MAX_BYTES or self._budget < 0 or depth > _MAX_DEPTH:
             self._give_up(text)
             return
-        tree = ShellTree(data, bodies)
+        tree = shell_tree.ShellTree(data, bodies)
         for words in tree.commands():
             self._record(words, depth)
         self._add(tree.runs, depth)
@@ -174,7 +165,7 @@ class _Reader:
         self.result.unclear += _bare_words(text)
         self.result.hidden = True
 
-    def _record(self, words: list[Word], depth: int) -> None:
+    def _record(self, words: list[shell_tree.Word], depth: int) -> None:
         """Record a command and the commands that it runs."""
         spans, seen, spelled_out = [(0, len(words))], set[tuple[int, int]](), 0
         while spans:
@@ -182,7 +173,7 @@ class _Reader:
             if span in seen or start >= end:
                 continue
             if len(seen) == shell_programs.MOST_READINGS:
-                self._give_up(joined(words))
+                self._give_up(shell_tree.joined(words))
                 break
             seen.add(span)
             part = words[start:end]
@@ -195,7 +186,7 @@ class _Reader:
         if depth == 0:
             self.result.visible.append(list(_forms(words, spelled_out)))
 
-    def _add(self, runs: Runs, depth: int) -> None:
+    def _add(self, runs: shell_tree.Runs, depth: int) -> None:
         """Add what a command, or a text's variables, run."""
         self.result.hidden |= runs.hidden
         self.result.programs += runs.programs
@@ -210,27 +201,29 @@ class _Reader:
         for text in runs.texts:
             self._read(text, depth + 1)
 
-    def _record_words(self, words: Sequence[Word]) -> None:
-        first, text = words[0], one_line(joined(words))
+    def _record_words(self, words: Sequence[shell_tree.Word]) -> None:
+        first, text = words[0], one_line(shell_tree.joined(words))
         name = PurePosixPath(first.text).name
         self.result.found += dict.fromkeys((text, text.lstrip("@-+")))  # of a Makefile's lines
         self.result.commands.append(tuple(word.text for word in words))
         if "/" in first.text:
-            self.result.found.append(one_line(f"{name} {joined(words[1:])}"))
-            self.result.paths.append((first.text, joined(words[1:])))
+            self.result.found.append(one_line(f"{name} {shell_tree.joined(words[1:])}"))
+            self.result.paths.append((first.text, shell_tree.joined(words[1:])))
         if not first.literal and "{" in text:
             self.result.unclear += _bare_words(text)  # {rm,-f,x}
         known = next((n for n, word in enumerate(words) if not word.literal or word.wild), None)
         if known:
-            self.result.beginnings.append(one_line(f"{name} {joined(words[1:known])}") + " ")
+            self.result.beginnings.append(
+                one_line(f"{name} {shell_tree.joined(words[1:known])}") + " "
+            )
 
 
-def _forms(words: Sequence[Word], spelled_out: int) -> Iterator[Command]:
+def _forms(words: Sequence[shell_tree.Word], spelled_out: int) -> Iterator[Command]:
     """Yield a command as written, and without harmless wrappers around it."""
     at = 0
     while at < len(words):
-        named = one_line(joined(words[at:spelled_out]))
-        yield Command(one_line(joined(words[at:])), len(named))
+        named = one_line(shell_tree.joined(words[at:spelled_out]))
+        yield Command(one_line(shell_tree.joined(words[at:])), len(named))
         name = words[at].text
         starts = (
             shell_programs.command_starts(words[at:], WRAPPERS[name])

@@ -17,17 +17,11 @@ from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import RunnableConfig, merge_configs
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 
+from openmanus_graph import errors
 from openmanus_graph.backends.persistence.ledger import LedgerEntry
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.conversation.history import canonical_args
-from openmanus_graph.errors import (
-    ConfigError,
-    NamesError,
-    RefusedDataError,
-    ToolError,
-    TrustedToolError,
-)
 from openmanus_graph.model_calls.budget import counting_external_calls
 from openmanus_graph.model_calls.call_model import ToolModel
 from openmanus_graph.model_calls.run_models import run_models
@@ -36,13 +30,7 @@ from openmanus_graph.runtime import limits, output, replaying, traces
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
-from openmanus_graph.state.manus import (
-    ManusState,
-    PendingCall,
-    add_usage,
-    current_plan_step,
-    no_usage,
-)
+from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -67,7 +55,7 @@ _NOTED_FLAGS = ("edited", "listing", "trusted_text")
 """Fields of an observation that are kept with its message."""
 
 
-async def run_call(call: PendingCall, context: ToolCallContext) -> ToolMessage:
+async def run_call(call: manus.PendingCall, context: ToolCallContext) -> ToolMessage:
     """Run one tool call and return the message that answers it."""
     execution = CallExecution(call, context)
     message = await run_to_message(execution)
@@ -86,14 +74,14 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
     with traces.tool_call(call["name"], call["id"], call["args"]) as span:
         try:
             observation = await execute_once(execution)
-        except ToolError as error:
+        except errors.ToolError as error:
             refusal = error
             execution.announce(call["args"])
             said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
             observation = Observation(str(error), failed=True, trusted_text=True, said=said)
         if observation.raised is not None and execution.raised is None:  # from the ledger
             execution.raised = exception_of(observation.raised)
-        failure = execution.raised or refusal or ToolError("")
+        failure = execution.raised or refusal or errors.ToolError("")
         traces.record_result(
             span,
             observation.text,
@@ -285,7 +273,7 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
     noted |= {key: True for key in _NOTED_FLAGS if getattr(observation, key)}
     if execution.traits.private:  # its tool may be gone when this is read
         noted["private"] = execution.traits.private
-    if (plan_step := current_plan_step(execution.context.plans)) is not None:
+    if (plan_step := manus.current_plan_step(execution.context.plans)) is not None:
         noted["plan_step"] = plan_step
     if observation.plans is not None:
         execution.context.plans = observation.plans
@@ -330,10 +318,10 @@ async def run_tool(
             )
             doing = partial(_invoke, execution, args, model, limit, config, repeats)
             observation = await _run_within(limit, execution, doing)
-    spent = add_usage(model.spent, await calls.spent(context.session, context.emit))
+    spent = manus.add_usage(model.spent, await calls.spent(context.session, context.emit))
     if spent["model_calls"]:
-        within = observation.usage or no_usage()
-        observation = replace(observation, usage=add_usage(within, spent))
+        within = observation.usage or manus.no_usage()
+        observation = replace(observation, usage=manus.add_usage(within, spent))
     return await _for_model(execution, observation)
 
 
@@ -347,15 +335,18 @@ async def _run_within(
     try:
         async with clock:
             return await limits.unless_stopped(doing(), read_only=read_only)
-    except (GraphBubbleUp, ConfigError):
+    except (GraphBubbleUp, errors.ConfigError):
         raise  # the model cannot repair it
     except limits.RunStopping:
         text = (
             f"{execution.name} was given up: the run was stopped. Repeat it if it is still needed."
         )
         return Observation(text, failed=True, trusted_text=trusted)
-    except ToolError as error:
-        ours, names = isinstance(error, TrustedToolError), isinstance(error, NamesError)
+    except errors.ToolError as error:
+        ours, names = (
+            isinstance(error, errors.TrustedToolError),
+            isinstance(error, errors.NamesError),
+        )
         return Observation(str(error), failed=True, trusted_text=ours, listing=names)
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -449,7 +440,7 @@ def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
     RefusedDataError: it holds types that are not stored, or keys that are the graph's own.
     """
     update: object = execution.context.serializer.from_text(stored)
-    own = ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
+    own = manus.ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
     if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
-        raise RefusedDataError(f"an update of {execution.name} that no tool may write")
+        raise errors.RefusedDataError(f"an update of {execution.name} that no tool may write")
     return cast("dict[str, Any]", update)

@@ -24,13 +24,7 @@ from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import Workspace, find, opened_file
 from openmanus_graph.safety.open_beneath import shown, size_text
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.tool_calls.declaration import (
-    INTEGER,
-    MaybeNumber,
-    MaybeText,
-    file_resource,
-    manus_tool,
-)
+from openmanus_graph.tool_calls import declaration
 
 _SAMPLE_BYTES = 256 * 1024
 _COUNTED_BYTES = 50 * 1024 * 1024
@@ -52,11 +46,11 @@ def _range_text(value: Any) -> Any:
 LinesText = Annotated[str | None, BeforeValidator(_range_text), WithJsonSchema({"type": "string"})]
 
 
-@manus_tool(effect="read_only", resource=file_resource, reads_files=True)
+@declaration.manus_tool(effect="read_only", resource=declaration.file_resource, reads_files=True)
 def read_file(  # the model is not shown `runtime`
     path: str,
     runtime: ToolRuntime[Any, Any],
-    pages: MaybeText = None,
+    pages: declaration.MaybeText = None,
     lines: LinesText = None,
 ) -> Observation:
     """Read a PDF, Office, HTML, notebook, CSV or text file.
@@ -174,7 +168,7 @@ def _range_numbers(value: Any) -> Any:
 LineRange = Annotated[
     list[int] | None,
     BeforeValidator(_range_numbers),
-    WithJsonSchema({"type": "array", "items": INTEGER}),
+    WithJsonSchema({"type": "array", "items": declaration.INTEGER}),
 ]
 
 
@@ -190,16 +184,16 @@ class _EditLock:
         return ""  # edits are in files: nothing would be lost
 
 
-@manus_tool(effect="workspace", resource=file_resource)
+@declaration.manus_tool(effect="workspace", resource=declaration.file_resource)
 def str_replace_editor(  # the model is not shown `runtime`
     command: Literal["view", "create", "str_replace", "insert", "undo_edit"],
     path: str,
     runtime: ToolRuntime[Any, Any],
-    file_text: MaybeText = None,
+    file_text: declaration.MaybeText = None,
     overwrite: bool = False,
-    old_str: MaybeText = None,
-    new_str: MaybeText = None,
-    insert_line: MaybeNumber = None,
+    old_str: declaration.MaybeText = None,
+    new_str: declaration.MaybeText = None,
+    insert_line: declaration.MaybeNumber = None,
     view_range: LineRange = None,
 ) -> Observation:
     """View, create and edit text files; view also shows folders and pictures.

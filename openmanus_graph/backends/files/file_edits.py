@@ -9,15 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from openmanus_graph.backends.files import text_file
 from openmanus_graph.backends.files.file_content import binary_kind
-from openmanus_graph.backends.files.text_file import (
-    Encoding,
-    detect_encoding,
-    printable,
-    snippet,
-    split_lines,
-    with_newlines,
-)
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.atomic_files import replace_file, rewrite_file, status
 from openmanus_graph.runtime.workspace import (
@@ -138,7 +131,7 @@ class Edit:
 def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool = False) -> str:
     """Write a new file and its folders; `overwrite` may replace a file, which undo restores."""
     found = find(workspace, path)
-    data = _encode_text(Encoding("utf-8"), text, "file_text")
+    data = _encode_text(text_file.Encoding("utf-8"), text, "file_text")
     require_text_size(len(data), path)
     if path.endswith("/") and found is None:
         raise ToolError(f"{shown(path)} names a folder. Add the name of the file to create.")
@@ -152,7 +145,7 @@ def create_file(workspace: Workspace, path: str, text: str, *, overwrite: bool =
         require_writable(place.folder, place.name, path)
         _write_with_history(EditHistory(workspace), place, before=before, after=data)
     done = "Created" if before is None else "Replaced"
-    return f"{done} {shown(place.path)} ({len(split_lines(text))} lines)."
+    return f"{done} {shown(place.path)} ({len(text_file.split_lines(text))} lines)."
 
 
 def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) -> str:
@@ -168,10 +161,9 @@ def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) ->
         after = _encode_text(encoding, edit.content, "new_str")
         require_text_size(len(after), path)
         _write_with_history(EditHistory(workspace), place, before=before, after=after)
-    lines = split_lines(edit.content)
-    return (
-        f"Edited {shown(place.path)}. Around the change:\n{snippet(lines, edit.first, edit.last)}"
-    )
+    lines = text_file.split_lines(edit.content)
+    around = text_file.snippet(lines, edit.first, edit.last)
+    return f"Edited {shown(place.path)}. Around the change:\n{around}"
 
 
 def undo_edit(workspace: Workspace, path: str) -> str:
@@ -209,7 +201,11 @@ def undo_edit(workspace: Workspace, path: str) -> str:
 
 def replace_once(content: str, old: str, new: str) -> Edit:
     """Replace the only occurrence of a text; ToolError if there is none or more than one."""
-    plain, old, new = with_newlines(content), with_newlines(old), with_newlines(new)
+    plain, old, new = (
+        text_file.with_newlines(content),
+        text_file.with_newlines(old),
+        text_file.with_newlines(new),
+    )
     if not old:
         raise ToolError("old_str is empty. Use insert to add lines, or create for a new file.")
     if old == new:
@@ -236,12 +232,12 @@ def replace_once(content: str, old: str, new: str) -> Edit:
 
 def insert_after(content: str, line: int, text: str) -> Edit:
     """Insert whole lines after a line; 0 is the top."""
-    lines = split_lines(content)
+    lines = text_file.split_lines(content)
     if not 0 <= line <= len(lines):
         raise ToolError(
             f"insert_line is {line}, but must be from 0 to {len(lines)}, the last line."
         )
-    added = with_newlines(text)
+    added = text_file.with_newlines(text)
     count = max(1, added.count("\n") + (not added.endswith("\n")))
     end = _line_end(lines, line - 1)
     if line and not lines[line - 1].endswith(("\r", "\n")):
@@ -253,12 +249,12 @@ def insert_after(content: str, line: int, text: str) -> Edit:
 
 
 def _splice(content: str, plain: str, begin: int, stop: int, text: str) -> Edit:
-    lines = split_lines(content)
+    lines = text_file.split_lines(content)
     first = plain.count("\n", 0, begin)
     text_as_there = text.replace("\n", _line_end(lines, first))
     before, after = (_offset(lines, plain, position) for position in (begin, stop))
     changed = content[:before] + text_as_there + content[after:]
-    if with_newlines(changed) != plain[:begin] + text + plain[stop:]:
+    if text_file.with_newlines(changed) != plain[:begin] + text + plain[stop:]:
         raise ToolError(
             "The edit would join a lone CR and a LF into one line end; the file was not changed. "
             "Use python_execute for files with such mixed line ends."
@@ -313,12 +309,12 @@ def _find_ignoring_whitespace(lines: list[str], wanted: list[str]) -> int | None
 
 def _numbered_lines(lines: list[str], start: int, count: int) -> str:
     rows = range(start, min(start + min(count, 10), len(lines)))
-    return "\n".join(f"{row + 1:6}\t{printable(lines[row])}" for row in rows)
+    return "\n".join(f"{row + 1:6}\t{text_file.printable(lines[row])}" for row in rows)
 
 
-def decode_text(data: bytes, path: str) -> tuple[Encoding, str]:
+def decode_text(data: bytes, path: str) -> tuple[text_file.Encoding, str]:
     # A PDF may well decode as text.
-    encoding = None if data.startswith(b"%PDF-") else detect_encoding(data)
+    encoding = None if data.startswith(b"%PDF-") else text_file.detect_encoding(data)
     if encoding is None:
         raise ToolError(
             f"{shown(path)} is not text but a {binary_kind(data)} of {size_text(len(data))}. Use "
@@ -343,7 +339,7 @@ def _read_file(place: Place, path: str) -> bytes | None:
         return file.read()
 
 
-def _encode_text(encoding: Encoding, text: str, parameter: str) -> bytes:
+def _encode_text(encoding: text_file.Encoding, text: str, parameter: str) -> bytes:
     try:
         data = encoding.encode(text)
         if encoding.errors != "strict" or encoding.decode(data) == text:

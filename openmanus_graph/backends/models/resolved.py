@@ -17,16 +17,9 @@ from typing import Any, Literal
 
 from langchain_core.language_models import BaseChatModel
 
-from openmanus_graph.backends.models import dialects, server_facts
+from openmanus_graph.backends.models import dialects, server_facts, spec
 from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.models.prices import CallUsage, Prices, cost_usd, find_price, is_local
-from openmanus_graph.backends.models.spec import (
-    model_key,
-    model_name,
-    plain_name,
-    provider_of,
-    wire_provider,
-)
 from openmanus_graph.config.files import config_home
 from openmanus_graph.state.model_settings import ModelSettings
 
@@ -94,26 +87,26 @@ class ResolvedModel:
     @cached_property
     def name(self) -> str:
         """For people: `PROVIDER:NAME`, or what an instance calls itself."""
-        return model_name(self.settings)
+        return spec.model_name(self.settings)
 
     @cached_property
     def plain_name(self) -> str:
-        return plain_name(self.settings)
+        return spec.plain_name(self.settings)
 
     @cached_property
     def key(self) -> Hashable:
         """Distinguishes the model at its server from others, while an instance lives."""
-        return model_key(self.settings)
+        return spec.model_key(self.settings)
 
     @cached_property
     def provider(self) -> str:
         """One of `spec.PROVIDERS`; empty if it is not known."""
-        return provider_of(self.settings)
+        return spec.provider_of(self.settings)
 
     @cached_property
     def wire(self) -> str:
         """Whose protocol it speaks, as `wire_provider` names it."""
-        return wire_provider(self.provider)
+        return spec.wire_provider(self.provider)
 
     @cached_property
     def server_address(self) -> str | None:
@@ -270,7 +263,7 @@ async def _named_model(client: BaseChatModel, settings: ModelSettings, name: str
     if incomplete and time.monotonic() - since > _ASK_AGAIN_S:
         facts = await server_facts.facts_of(settings)
         _facts[asked] = facts, time.monotonic()
-    server = dialects.server_name(provider_of(settings), settings.base_url)
+    server = dialects.server_name(spec.provider_of(settings), settings.base_url)
     key = config_home(), server, name
     if key not in _dialects:
         dialect = dialects.LearntDialect(_known(client, settings), server, name)
@@ -291,9 +284,9 @@ def instance_model(client: BaseChatModel, settings: ModelSettings | None = None)
 def _known(client: BaseChatModel, settings: ModelSettings) -> dialects.Dialect:
     address = getattr(client, "base_url", None) or getattr(client, "openai_api_base", None)
     effort = getattr(client, "reasoning_effort", None)
-    wire = wire_provider(provider_of(settings))
+    wire = spec.wire_provider(spec.provider_of(settings))
     return dialects.known_dialect(
-        wire, str(address) if address else None, plain_name(settings), effort
+        wire, str(address) if address else None, spec.plain_name(settings), effort
     )
 
 

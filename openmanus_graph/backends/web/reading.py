@@ -14,13 +14,7 @@ from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.page_text import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.output import (
-    MARK_CHARS,
-    MIN_OBSERVATION_CHARS,
-    left_out,
-    line_count,
-    with_overrun,
-)
+from openmanus_graph.runtime import output
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.open_beneath import size_text
@@ -89,7 +83,7 @@ async def read_page(
     workspace: Workspace,
     *,
     word_count_threshold: int = 0,
-    max_chars: int = MIN_OBSERVATION_CHARS,
+    max_chars: int = output.MIN_OBSERVATION_CHARS,
 ) -> Reading:
     """Turn a response into text. ToolError if it is damaged.
 
@@ -116,14 +110,14 @@ async def read_html(
 
 def fitted(text: str, max_chars: int, workspace: Workspace) -> str:
     """Return a text, or its beginning with an outline of the rest. Blocks when it is long."""
-    if len(text) <= with_overrun(max_chars):
+    if len(text) <= output.with_overrun(max_chars):
         return text
     kept = workspace.keep(text.encode("utf-8", "replace"), ".md")
     outline = _outline(chunks(text), max_chars // 4)
-    head = text[: max(max_chars - len(outline) - MARK_CHARS, max_chars // 2)]
+    head = text[: max(max_chars - len(outline) - output.MARK_CHARS, max_chars // 2)]
     head = head[: head.rfind("\n") + 1 or len(head)]
-    lines = line_count(text)
-    mark = left_out(head.count("\n") + 1, lines, lines, len(text) - len(head), kept)
+    lines = output.line_count(text)
+    mark = output.left_out(head.count("\n") + 1, lines, lines, len(text) - len(head), kept)
     end = head.rstrip("\n")
     return f"{end}\n\n[... {mark} ...]\n[The sections of the whole, by line:\n{outline}]"
 

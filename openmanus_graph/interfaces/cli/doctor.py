@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from openmanus_graph.config import resolve
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.homes import OLD_FILES, home_place, old_files, untrusted_home
-from openmanus_graph.config.resolve import (
-    all_layers,
-    resolve_settings,
-    section,
-    storage_settings,
-)
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.state.context import Context
@@ -108,7 +103,7 @@ def _configuration() -> Iterator[Finding]:
         await prepare_models(settings)
         return await resolve_model(settings.main)
 
-    settings = resolve_settings(Context(), "doctor")
+    settings = resolve.resolve_settings(Context(), "doctor")
     model = run_and_close_models(resolved(settings))
     main, facts = model.settings, model.facts
     name = f"{model.name} at {main.base_url}" if main.base_url else model.name
@@ -168,7 +163,7 @@ def _listed(keys: Sequence[str]) -> str:
 def _search() -> Iterator[Finding]:
     from openmanus_graph.backends.search.searching import choose_engines
 
-    choice = choose_engines(section(SearchSettings, all_layers(Context())[0]))
+    choice = choose_engines(resolve.section(SearchSettings, resolve.all_layers(Context())[0]))
     if choice.engines:
         yield Finding("search", "ok", ", ".join(engine.name for engine in choice.engines))
     else:
@@ -182,7 +177,7 @@ def _sandbox() -> Iterator[Finding]:
     from openmanus_graph.backends.sandbox.choose import probes
 
     try:
-        configured = resolve_settings(Context(), "doctor", without_model=True).sandbox
+        configured = resolve.resolve_settings(Context(), "doctor", without_model=True).sandbox
     except ConfigError:  # reported by `_configuration`
         configured = SandboxSettings()
     if configured.mode == "ssh":  # only this one needs an address
@@ -202,7 +197,7 @@ def _sandbox() -> Iterator[Finding]:
 def _browser() -> Iterator[Finding]:
     from openmanus_graph.backends.browser.browsers import find_browser
 
-    settings = section(BrowserSettings, all_layers(Context())[0])
+    settings = resolve.section(BrowserSettings, resolve.all_layers(Context())[0])
     try:
         yield Finding("browser", "ok", str(find_browser(settings.chrome_instance_path)))
     except ToolError as error:
@@ -263,7 +258,7 @@ def _database() -> Iterator[Finding]:
     from openmanus_graph.errors import StorageError
 
     try:
-        url = storage_settings().database_url
+        url = resolve.storage_settings().database_url
         if url is not None:
             open_database(url)
             yield Finding("database", "ok", str(url))

@@ -23,13 +23,8 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
+from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.guard import server_token
-from openmanus_graph.interfaces.server.store import (
-    long_term_store,
-    open_server_saver,
-    own_server,
-    saver,
-)
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.threads import is_running
 
@@ -58,7 +53,7 @@ class OpenWhileServing:
                         "OPENMANUS_DATABASE_URL to the postgresql:// address that aegra has in "
                         "DATABASE_URL."
                     )
-                await opened.enter_async_context(open_server_saver())
+                await opened.enter_async_context(store.open_server_saver())
                 await opened.enter_async_context(serving())
                 # aegra's processes cannot make their tables at the same time.
                 await starting.enter_async_context(holding_lock(database_url(), _START_LOCK))
@@ -91,7 +86,7 @@ def _connect() -> LangGraphClient:
     return LangGraphClient(own)
 
 
-own_server.connect, own_server.is_alone = _connect, False
+store.own_server.connect, store.own_server.is_alone = _connect, False
 app = build_app(_assistant_id)
 app.add_middleware(OpenWhileServing)
 
@@ -116,7 +111,7 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
     def copy(self, update: dict[str, Any] | None = None) -> Self:
         given = dict(update or {})
         if "checkpointer" in given:
-            given |= {"checkpointer": saver(), "store": long_term_store()}
+            given |= {"checkpointer": store.saver(), "store": store.long_term_store()}
         return super().copy(given)
 
     @override
@@ -129,7 +124,7 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
         thread = given["thread_id"]
         await _wait_for_worker(str(thread))
         if "checkpoint_id" in given:
-            newest = await saver().aget_tuple({"configurable": {"thread_id": thread}})
+            newest = await store.saver().aget_tuple({"configurable": {"thread_id": thread}})
             if newest is not None and newest.metadata.get("run_id") == given["run_id"]:
                 # This very run has continued from the earlier checkpoint that it started at.
                 kept = {key: one for key, one in given.items() if not key.startswith("checkpoint_")}

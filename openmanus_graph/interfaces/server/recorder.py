@@ -22,13 +22,8 @@ from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.takeover import announce_takeover
+from openmanus_graph.interfaces.service import run_view
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
-from openmanus_graph.interfaces.service.run_view import (
-    cancelled_event,
-    events_from_messages,
-    final_without_state,
-    model_label,
-)
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.runtime.events import ObservedRun
 from openmanus_graph.state.context import Context
@@ -138,15 +133,15 @@ class Recorder:
         if isinstance(error, Exception) and not stopped:
             known = isinstance(error, ConfigError)
             sentence = str(error) if known else describe_failure(error, self._store.home)
-            return final_without_state(sentence)
+            return run_view.final_without_state(sentence)
         known_thread = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = known_thread.agent if known_thread else run.agent
         state = await store.state_of(run.thread, agent)
         if state is not None:
             return await store.read_final_event(run.thread, agent, state, cancelled=stopped)
         if stopped:
-            return cancelled_event("The run was cancelled.")
-        return final_without_state("", status="finished", reason="answer")
+            return run_view.cancelled_event("The run was cancelled.")
+        return run_view.final_without_state("", status="finished", reason="answer")
 
     async def _acquire_journal(self, run: ObservedRun) -> None:
         await self._journal.acquire(run.thread)
@@ -224,7 +219,7 @@ async def _start_event(
         "type": "run_start",
         "task": task,
         "agent": agent,
-        "model": model_label(settings),
+        "model": run_view.model_label(settings),
         "workspace": str(settings.workspace),
         "options": {name: getattr(settings, name) for name in SHOWN_OPTIONS},
         "kind": "again" if run.checkpoint else kind,
@@ -264,7 +259,7 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
         return []
     messages: list[AnyMessage] = state.values.get("messages", [])
     before = itertools.takewhile(lambda one: until is None or one.id != until, messages)
-    events = [*events_from_messages(known, before)]
+    events = [*run_view.events_from_messages(known, before)]
     if known.status not in ("running", "interrupted"):
         events += await store.open_questions(thread, known.agent)
         stopped = known.status == "cancelled"

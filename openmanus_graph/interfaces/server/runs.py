@@ -24,19 +24,12 @@ from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit
 from openmanus_graph.interfaces.server.files import file_url
 from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.run_setup import name_files
 from openmanus_graph.interfaces.service.run_view import (
     NO_RESULT,
     cancelled_event,
     final_without_state,
-)
-from openmanus_graph.interfaces.service.runs import (
-    Final,
-    Message,
-    RemoteSink,
-    Upload,
-    bring_files,
-    progress_text,
 )
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.manus import Origin
@@ -133,7 +126,7 @@ async def tell_agent(thread: str, steering_text: SteeringMessage) -> dict[str, s
         raise Refused(409, "No run works on this thread. Send it as a message.")
     text = name_files(steering_text.text, steering_text.files)
     if steering_text.files:  # the user did not type their names
-        text = Message(text, words=steering_text.text).as_answer()
+        text = runs.Message(text, words=steering_text.text).as_answer()
     text = without_surrogates(text)
     steering_id = await tell(thread, text)
     event = {"type": "steer", "text": text, "id": steering_id}
@@ -211,7 +204,7 @@ class Turn:
 
     role: Literal["user", "assistant"]
     text: str
-    files: tuple[Upload, ...] = ()
+    files: tuple[runs.Upload, ...] = ()
     words: str = ""
     """The part of the text that the user typed: the first."""
 
@@ -225,7 +218,7 @@ class Prompt:
     turns: tuple[Turn, ...]
     """Of user and assistant; the newest is the user's."""
 
-    def message(self, *, begins: bool) -> Message:
+    def message(self, *, begins: bool) -> runs.Message:
         """Return the newest turn for a run.
 
         `begins` says that the thread is new: it gets the instructions and earlier turns' files.
@@ -236,7 +229,7 @@ class Prompt:
             files = tuple(file for turn in self.turns for file in turn.files)
         if begins and self.instructions:
             text = f"Instructions for this conversation:\n{self.instructions}\n\n{text}"
-        return Message(text, files, newest.words)
+        return runs.Message(text, files, newest.words)
 
     def history(self) -> list[dict[str, str]]:
         types = {"user": "human", "assistant": "ai"}
@@ -253,7 +246,7 @@ class AgentRun:
     base_url: str
     """The server's address as the client knows it."""
 
-    def files(self, final: Final) -> list[dict[str, Any]]:
+    def files(self, final: runs.Final) -> list[dict[str, Any]]:
         """Return the run's files, with addresses that need no token for some hours."""
         base = self.base_url.rstrip("/")
         return [
@@ -278,7 +271,7 @@ async def start_prompt(
     questions = await store.open_questions(thread, known.agent) if known else []
     message = prompt.message(begins=known is None)
     workspace = await store.current().workspace(thread)
-    text, images = await asyncio.to_thread(bring_files, message, workspace)
+    text, images = await asyncio.to_thread(runs.bring_files, message, workspace)
     origin = message.origin()
     after = await store.current().journal.last(thread)
     context = {"response_format": response_format} if response_format else {}
@@ -311,7 +304,7 @@ async def follow_events(run: AgentRun) -> AsyncGenerator[dict[str, Any]]:
     raise Refused(503, "The server is shutting down; the run was cut off.")
 
 
-async def _unrecorded_end(run: AgentRun) -> Final | None:
+async def _unrecorded_end(run: AgentRun) -> runs.Final | None:
     """Return how a run ended without recording it; None if it is running, or recorded its end.
 
     Such a run was cancelled or refused before it started, or the server died.
@@ -333,13 +326,13 @@ async def _unrecorded_end(run: AgentRun) -> Final | None:
     )
 
 
-async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[str | Final]:
+async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[str | runs.Final]:
     """Yield the progress of a run as texts, and then how it ended.
 
     A text is empty after the past and after some quiet seconds. Unless `cancel` is false, a reader
     that stops before the end, or hangs up, cancels the run.
     """
-    sink = RemoteSink()
+    sink = runs.RemoteSink()
     try:
         async with aclosing(follow_events(run)) as events:
             async for event in events:
@@ -349,7 +342,7 @@ async def follow(run: AgentRun, *, cancel: bool = True) -> AsyncGenerator[str | 
                 sink.show(event)
                 if final := sink.outcome():
                     yield final
-                elif text := progress_text(event):
+                elif text := runs.progress_text(event):
                     yield text
     finally:
         if cancel and sink.final is None:
@@ -362,10 +355,10 @@ def cancel_in_background(run: AgentRun) -> None:
     stopping.add_done_callback(_stopping.discard)
 
 
-async def result_of(run: AgentRun, request: Request) -> Final:
+async def result_of(run: AgentRun, request: Request) -> runs.Final:
     """Return how a run ended. If the client hangs up before, the run is cancelled."""
 
-    async def read() -> Final:
+    async def read() -> runs.Final:
         async with aclosing(follow(run)) as parts:
             async for part in parts:
                 if not isinstance(part, str):

@@ -21,14 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from openmanus_graph.backends.sandbox.confinement import ReadOnlyResult, run_read_only
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interfaces.service import check_program, run_setup, threads
-from openmanus_graph.interfaces.service.batch import (
-    BatchResult,
-    BatchTask,
-    TaskLine,
-    read_lines,
-    read_records,
-)
+from openmanus_graph.interfaces.service import batch, check_program, run_setup, threads
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_view import final_event
@@ -50,7 +43,7 @@ _PREFIX = re.compile(r"(?P<kind>\w+)\s*:\s*(?P<wanted>.*)", re.DOTALL)
 _RECORD = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _EvalLine(TaskLine):
+class _EvalLine(batch.TaskLine):
     checks: tuple[str, ...] = Field(min_length=1)
 
     @field_validator("checks", mode="before")
@@ -76,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True)
 class EvalTask:
-    task: BatchTask
+    task: batch.BatchTask
     checks: tuple[Check, ...]
     digest: str
     """Of the task and its checks: a verdict on another digest is not valid."""
@@ -89,7 +82,7 @@ class Suite:
     """Where the modules of its checks are."""
     tasks: tuple[EvalTask, ...]
 
-    def attempts(self, repeat: int) -> list[BatchTask]:
+    def attempts(self, repeat: int) -> list[batch.BatchTask]:
         """Return the tasks this many times, round by round, each attempt with its own id."""
         return [
             replace(one.task, id=attempt_id(one.task.id, number))
@@ -110,7 +103,7 @@ def read_suite(path: Path, agents: Sequence[str], name: str | None = None) -> Su
     """Read lines as of a batch, with `checks`. Blocks. ConfigError names a wrong line."""
     folder = path.parent.absolute()
     tasks: list[EvalTask] = []
-    for task, line in read_lines(path, agents, _EvalLine):
+    for task, line in batch.read_lines(path, agents, _EvalLine):
         checks = tuple(map(parse_check, line.checks))
         for check in checks:
             if check.kind == "python":
@@ -356,20 +349,20 @@ class Grader:
         self._tasks = {one.task.id: one for one in suite.tasks}
         self.verdicts: dict[str, Verdict] = {}
         """The valid ones, by attempt."""
-        for verdict in read_records(self._path, Verdict):
+        for verdict in batch.read_records(self._path, Verdict):
             task = self._tasks.get(task_id(verdict.attempt))
             if task is not None and task.digest == verdict.digest:
                 self.verdicts[verdict.attempt] = verdict
         lines = (f"{one.model_dump_json()}\n" for one in self.verdicts.values())
         write_own_file(self._path, "".join(lines))
-        results = read_records(folder / RESULTS, BatchResult)
+        results = batch.read_records(folder / RESULTS, batch.BatchResult)
         self._ungraded = [one for one in results if one.id not in self.verdicts]
 
-    def ungraded(self) -> Sequence[BatchResult]:
+    def ungraded(self) -> Sequence[batch.BatchResult]:
         """Return the results without a verdict: after a kill, or if the checks have changed."""
         return self._ungraded
 
-    async def grade(self, result: BatchResult) -> None:
+    async def grade(self, result: batch.BatchResult) -> None:
         """Judge an attempt. RunError if the verdict cannot be written."""
         suite_task = self._tasks[task_id(result.id)]
         values, stop_reason = await _read_end(result.thread)

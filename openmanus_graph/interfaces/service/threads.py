@@ -26,13 +26,8 @@ from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread, Threads, describe_unused
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
+from openmanus_graph.config import resolve
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import (
-    database_url,
-    private_folders,
-    safe_name,
-    storage_settings,
-)
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
@@ -54,7 +49,7 @@ def hold_thread(
 ) -> Generator[None]:
     """Lock a thread while a run works on it. Blocks. `on_loss`: another worker took it over."""
     prepare_home(home)
-    url = database_url()
+    url = resolve.database_url()
     give_back = _take_lock(home, thread) if url.is_local else _take_lease(url, thread, on_loss)
     try:
         yield
@@ -97,7 +92,9 @@ def _take_lease(url: DatabaseUrl, thread: str, on_loss: Callable[[], None]) -> C
 
     database, user = open_database(url), object()
     try:
-        leases.take_lease(database, thread, storage_settings().lease_s, user, on_loss, alone=True)
+        leases.take_lease(
+            database, thread, resolve.storage_settings().lease_s, user, on_loss, alone=True
+        )
     except leases.ThreadInUseError as error:
         raise RunError(str(error)) from error
     return partial(leases.give_back_lease, database, thread, user)
@@ -108,10 +105,10 @@ def is_running(home: Path, thread: str) -> bool:
 
     Only reads the home, so it also works if the home cannot be written.
     """
-    if not database_url().is_local:
+    if not resolve.database_url().is_local:
         from openmanus_graph.backends.persistence.leases import holder_of
 
-        return holder_of(open_database(database_url()), thread) is not None
+        return holder_of(open_database(resolve.database_url()), thread) is not None
     try:
         descriptor = os.open(_lock_path(home, thread), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -128,12 +125,12 @@ def is_running(home: Path, thread: str) -> bool:
 
 
 def _lock_path(home: Path, thread: str) -> Path:
-    return home / "locks" / f"{safe_name(thread)}.lock"
+    return home / "locks" / f"{resolve.safe_name(thread)}.lock"
 
 
 def open_threads() -> Threads:
     """Open the table of threads, read-only if need be. ConfigError if it cannot be created."""
-    url = database_url()
+    url = resolve.database_url()
     if url.is_local and not url.file.exists():
         prepare_home(url.file.parent)
     return Threads(open_database(url))
@@ -182,7 +179,7 @@ def known_thread(thread: str) -> Thread:
     found = threads.find(thread)
     if found is not None:
         return found
-    url = database_url()
+    url = resolve.database_url()
     newest = ", ".join(known.id for _, known in threads.page(5, None, ""))
     raise ConfigError(
         f"There is no thread {thread!r} in {url.file.parent if url.is_local else url}. "
@@ -197,7 +194,7 @@ def whole_thread(thread: str) -> Thread:
         return known
     name = shlex.quote(thread)
     raise DamagedRowError(
-        f"The row of thread {thread} in {database_url()} is damaged, so its agent and "
+        f"The row of thread {thread} in {resolve.database_url()} is damaged, so its agent and "
         f"options are not known. Its conversation may be whole (openmanus show {name}); continue "
         f"by naming them: openmanus run --thread {name} --agent NAME --workspace FOLDER TASK."
     )
@@ -215,15 +212,15 @@ def forget_thread(thread: str) -> None:
     from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
     from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 
-    home, url = openmanus_home(), database_url()
-    if (workspace_url := storage_settings().workspace_url) is not None:
+    home, url = openmanus_home(), resolve.database_url()
+    if (workspace_url := resolve.storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
         snapshots.forget_threads([thread])
         if not url.is_local:
             forget_deleted(snapshots, url)
-    for folder in private_folders(home, thread):
+    for folder in resolve.private_folders(home, thread):
         remove_folder(folder)
     Threads(open_database(url)).delete(thread)  # last: half deleted, it can be deleted again
 
@@ -231,7 +228,7 @@ def forget_thread(thread: str) -> None:
 def own_notes() -> "Memory":
     from openmanus_graph.backends.persistence.memory import open_memory
 
-    return open_memory(database_url(), storage_settings())
+    return open_memory(resolve.database_url(), resolve.storage_settings())
 
 
 def save_note(
