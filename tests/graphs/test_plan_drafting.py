@@ -131,7 +131,7 @@ async def test_one_reply_looks_at_no_more_than_fits_into_a_request() -> None:
     assert ran.kinds().count("tool_start") == MAX_LOOK_CALLS
     answers = [m for m in brain.requests("plan")[1] if m.type == "tool"]
     assert len(answers) == MAX_LOOK_CALLS + 3
-    assert sum("look no further" in answer.text for answer in answers) == 3
+    assert sum("looked at files often enough" in answer.text for answer in answers) == 3
 
 
 async def test_a_plan_beside_a_look_is_taken() -> None:
