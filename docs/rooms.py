@@ -21,7 +21,7 @@ def imported_by(path: Path) -> Iterator[str]:
     """Yield the modules of ours that a file imports, lazily or not."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
 

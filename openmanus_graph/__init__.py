@@ -4,8 +4,8 @@ Importing this package loads no heavy library. The public names, listed in `__in
 loaded when they are used.
 
 Folders import downwards only (`lint-imports`, by the contract in `pyproject.toml`):
-interfaces, demo, graphs | testing, nodes, tools, planning, tool_calls, model_calls, backends,
-runtime, config, safety, conversation, prompts, state, errors.
+interfaces, demo, graphs | testing | middleware, nodes, tools, planning, tool_calls, model_calls,
+backends, runtime, config, safety, conversation, prompts, state, errors.
 """
 
 import lazy_loader

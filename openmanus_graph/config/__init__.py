@@ -1,4 +1,4 @@
-"""The only reader of environment variables and configuration files: it merges them into `Settings`.
+"""Reads configuration files and the environment variables of settings, and merges them.
 
 `state.settings` declares the settings. `runtime` and everything above may import it.
 """

@@ -1,4 +1,4 @@
-"""One graph per file, wiring only; the loop and the middleware they share, and the catalogue.
+"""One agent per file, the loop that they share, the plan graph, and the catalogue.
 
 Interfaces and apps import them.
 """

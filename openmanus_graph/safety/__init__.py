@@ -1,6 +1,7 @@
 """What a call may do: policy, shell commands, URLs in texts, where values come from.
 
-Pure decisions over settings and conversation; everything from `config` upwards may import it.
+`open_beneath` opens files below a folder, by descriptor. Everything from `config` upwards may
+import this room.
 """
 
 

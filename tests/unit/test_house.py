@@ -44,7 +44,7 @@ web = tuple(f"openmanus_graph.backends.{part}." for part in ("browser", "search"
 print(sorted(name for name in sys.modules if name.startswith(web)))
 late = ("bs4", "ddgs", "h11", "langchain", "lxml", "playwright", "yaml")
 print([name for name in late if name in sys.modules])
-ours = ("nodes.approve_plan", "tools.delegate", "tools.memory", "tools.planning")
+ours = ("nodes.create_plan", "nodes.schedule", "tools.delegate", "tools.memory", "tools.planning")
 print([name for name in ours if f"openmanus_graph.{name}" in sys.modules])
 """
     command = [sys.executable, "-c", program]
@@ -168,7 +168,7 @@ def test_a_step_is_not_told_how_the_agent_usually_ends(name: str) -> None:
         (
             "no_such_text",
             {},
-            "There is no prompt 'no_such_text'. There are: about_run, ",
+            "There is no prompt 'no_such_text'. Available: about_run, ",
         ),
         ("plan_rejected", {"plan": "x"}, "The prompt plan_rejected also needs: reason."),
         (

@@ -1,1 +1,1 @@
-"""Searching the web: one small protocol, one engine per file, and what asks them in turn."""
+"""Searches the web: the engines, and the code that asks them in turn."""

@@ -30,13 +30,14 @@ from openmanus_graph.state.tool_traits import Observation
 MAX_QUERY_CHARS = 2000
 MAX_DELAY_S = 5.0
 MAX_RETRIES = 5
-_WITH_KEY: Mapping[str, Callable[..., SearchEngine]] = {
+_SET_UP: Mapping[str, Callable[..., SearchEngine]] = {
+    "searxng": engines.searxng,
     "tavily": engines.tavily,
     "brave": engines.brave,
+    "google": engines.google,
     "baidu": engines.baidu,
 }
-_PREFERRED = ("searxng", "tavily", "brave", "google", "baidu")
-"""Engines that the person has set up, in order; they come before those without a key."""
+"""Engines that the user sets up by a key or an address, in the order of asking."""
 # Startpage shows Google's results.
 _BACKENDS_WITHOUT_KEY = {"google": "startpage", "brave": "brave"}
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def choose_engines(settings: SearchSettings) -> EngineChoice:
 
 
 def _order(settings: SearchSettings) -> Iterator[str]:
-    set_up = [name for name in _PREFERRED if is_configured(name, settings)]
+    set_up = [name for name in _SET_UP if is_configured(name, settings)]
     if settings.engine is not None:
         yield settings.engine
     elif settings.fallback_engines is not None:
@@ -85,13 +86,12 @@ def _engines(name: str, settings: SearchSettings) -> Sequence[SearchEngine]:
     if not is_configured(name, settings):
         backend = _BACKENDS_WITHOUT_KEY.get(name)
         return [engines.metasearch(backend)] if backend else []
-    if name == "searxng":
-        return [engines.searxng(settings.urls[name])]
+    if name not in _SET_UP:
+        return [engines.metasearch(name)]
+    arguments: list[object] = [settings.keys[name]] if name in settings.keys else []
     if name == "google":
-        return [engines.google(settings.keys[name], settings.google_cse_id or "", **address)]
-    if name in _WITH_KEY:
-        return [_WITH_KEY[name](settings.keys[name], **address)]
-    return [engines.metasearch(name)]
+        arguments.append(settings.google_cse_id or "")
+    return [_SET_UP[name](*arguments, **address)]
 
 
 def _notice(name: str) -> str:
