@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -73,7 +74,7 @@ def check_servers(servers: Sequence[MCPServer]) -> None:
     for server in servers:
         if not server.name.strip():
             raise ConfigError("An MCP server has no name.")
-        for problem in (*_transport_problems(server), *_oauth_problems(server)):
+        for problem in chain(_transport_problems(server), _oauth_problems(server)):
             raise ConfigError(f"The MCP server {server.name!r} {problem}.")
 
 

@@ -94,6 +94,12 @@ class ConversationReader(Generic[T]):
         return known.value, start
 
 
+@dataclass
+class _Prefix(Generic[T]):
+    messages: list[BaseMessage] = field(default_factory=list[BaseMessage])
+    made: list[T] = field(default_factory=list[T])
+
+
 class ConversationCache(Generic[T]):
     """Caches a value per message for conversations that come again with messages appended.
 
@@ -102,12 +108,20 @@ class ConversationCache(Generic[T]):
 
     def __init__(self) -> None:
         self._single: MessageCache[T] = MessageCache()
-        self._prefixes: ConversationReader[list[T]] = ConversationReader()
+        self._prefixes: MessageCache[_Prefix[T]] = MessageCache()
 
     def get(self, messages: Sequence[BaseMessage], make: Callable[[BaseMessage], T]) -> list[T]:
         """Return the values of the messages. `make` computes those of new messages."""
-        prefix = messages[: max(1, len(messages) - NEWEST)]
-        made, _ = self._prefixes.advance(prefix, list[T])
-        # By its own length, because `make` may have failed before.
-        made += [self._single.get(message, make) for message in prefix[len(made) :]]
-        return [*made, *(self._single.get(one, make) for one in messages[len(prefix) :])]
+        if not messages:
+            return []
+        first = self._single.get(messages[0], make)
+        known = self._prefixes.get(messages[0], lambda _: _Prefix())
+        if not is_unchanged(known.messages, messages, start=1):
+            known.messages.clear()
+            known.made.clear()
+        start = 1 + len(known.messages)
+        made = [*known.made, *(self._single.get(message, make) for message in messages[start:])]
+        keep = max(start, len(messages) - NEWEST)
+        known.messages += messages[start:keep]
+        known.made += made[start - 1 : keep - 1]
+        return [first, *made]

@@ -10,6 +10,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes import check_step, create_plan, schedule
 from openmanus_graph.planning import executor_run
@@ -106,15 +107,21 @@ def worker_graph(executor_set: executor_run.ExecutorSet) -> WorkerGraph:
     async def route_after_next_step(state: WorkerState) -> str:
         return next_node(state["step_run"], executor_set.names) if state["step_run"] else END
 
-    executors = {name: executor_node(one) for name, one in executor_set.executors.items()}
+    executors: dict[str, Any] = {
+        name: executor_node(one) for name, one in executor_set.executors.items()
+    }
     nodes: dict[str, Any] = {
-        **executors,
         "check_step": check_step.check_step,
         "judge_check": check_step.judge_check,
         "replan_step": partial(check_step.replan_step, executors=executor_set),
         "next_step": schedule.next_step,
         "missing_executor": partial(schedule.missing_executor, executors=executor_set),
     }
+    if taken := executors.keys() & nodes:
+        raise ConfigError(
+            f"An executor cannot have the name {min(taken)!r}, because a node of the plan graph "
+            "has it. Choose another name."
+        )
     begin = [*executors, "missing_executor", "check_step", "judge_check", "replan_step"]
     after_check, after_replan = check_step.route_after_check, check_step.route_after_replan_step
     routes: dict[str, tuple[Any, list[str]]] = {
@@ -124,7 +131,7 @@ def worker_graph(executor_set: executor_run.ExecutorSet) -> WorkerGraph:
         "replan_step": (after_replan, ["replan_step", "next_step"]),
         "next_step": (route_after_next_step, [*begin, END]),
     }
-    _add(builder, nodes, routes)
+    _add(builder, executors | nodes, routes)
     for name in (*executors, "missing_executor"):
         builder.add_edge(name, "check_step")
     return builder.compile(name="run_step")

@@ -243,12 +243,15 @@ class RecordReplay:
         """Return the identities of the handles that were open at the run's next model call."""
         return set(self._next_fact("handles", ()))
 
-    def _next_fact(self, name: str, default: Any) -> Any:
-        """Return what is recorded of the next model call of the run that asks, not of a tool's."""
+    def _next_call(self) -> RecordedCall | None:
+        """Return the next model call of the run that asks, not one of a tool."""
         path = run_path()
         coming = (one for one in self._left.values() if not one.is_of_tool)
-        following = next((one for one in coming if one.facts["place"] == path), None)
-        return default if following is None else following.facts.get(name, default)
+        return next((one for one in coming if one.facts["place"] == path), None)
+
+    def _next_fact(self, name: str, default: Any) -> Any:
+        following = self._next_call()
+        return default if following is None else following.facts[name]
 
     def limits_changed(self) -> dict[str, Any]:
         """Return the limits of the next run that differ from the newest run's, by setting."""
@@ -264,7 +267,8 @@ class RecordReplay:
 
     def server_tools(self) -> dict[str, Any] | None:
         """Return the tools of MCP servers at the run's next model call; None without servers."""
-        name = self._next_fact("server_tools", "")
+        following = self._next_call()
+        name = "" if following is None else following.facts.get("server_tools", "")
         return self.fact(name) if name else None
 
     def profile(self, model: str) -> dict[str, Any] | None:

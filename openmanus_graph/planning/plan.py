@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, cast
 
@@ -131,12 +131,20 @@ def _step_problems(
             elif need not in known:
                 problems.append(f"step {step['id']} depends on {need!r}, which does not exist")
     needs = {step["id"]: {*step["depends_on"]} - {step["id"]} for step in steps}
-    try:
-        TopologicalSorter(needs).prepare()
-    except CycleError as error:
-        cycle = [name for name in needs if name in error.args[1]]
-        problems.append(f"steps {', '.join(cycle)} depend on each other in a circle")
+    for circle in _circles(needs):
+        problems.append(f"steps {', '.join(circle)} depend on each other in a circle")
     return problems
+
+
+def _circles(needs: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    while True:
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            yield (circle := [name for name in needs if name in error.args[1]])
+            needs = {name: need.difference(circle) for name, need in needs.items()}
+        else:
+            return
 
 
 def most_at_once(steps: Sequence[Step]) -> int:

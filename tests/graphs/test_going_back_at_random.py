@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import InvalidUpdateError
 
 from openmanus_graph import Context, build_manus_graph, manus_tool
-from openmanus_graph.backends.snapshots import restore, thread_snapshots
+from openmanus_graph.backends.snapshots import restore, take
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
@@ -112,7 +112,7 @@ class Story:
             return "seen"
 
         self.graph: Any = build_manus_graph(tools=[change, look], checkpointer=self.saver)
-        for module, name in ((thread_snapshots, "take_snapshot"), (restore, "status")):
+        for module, name in ((take, "take_snapshot"), (restore, "status")):
             monkeypatch.setattr(module, name, self.dangerous(getattr(module, name)))
 
     def dangerous(self, function: Any) -> Any:

@@ -201,7 +201,14 @@ async def test_what_depends_on_a_blocked_step_is_never_begun() -> None:
                 {"id": "a", "text": "x", "depends_on": ["b"]},
                 {"id": "b", "text": "y", "depends_on": ["a"]},
             ],
-            "circle",
+            "steps a, b depend on each other in a circle",
+        ),
+        (
+            [
+                {"id": at, "text": at, "depends_on": [need]}
+                for at, need in zip("abcd", "badc", strict=True)
+            ],
+            "circle; steps c, d depend",
         ),
         ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "two steps have the id"),
         ([{"id": "a", "text": "x", "depends_on": ["a"]}], "step a depends on itself"),
@@ -314,6 +321,8 @@ async def test_a_single_graph_or_a_list_are_executors_as_well() -> None:
         assert ran.values["status"] == "finished"
     with pytest.raises(ConfigError, match="executor"):
         build_planning_graph(executors={})
+    with pytest.raises(ConfigError, match="cannot have the name 'check_step'"):
+        build_planning_graph(executors={"check_step": echo("shadowed")})
     with pytest.raises(ConfigError, match="not a compiled graph"):
         build_planning_graph(executors={"x": "manus"})  # type: ignore[dict-item]
 
@@ -519,7 +528,7 @@ NO_STEPS: list[Any] = [[1], "ab", [{"text": 3}], {}, None, [None], [[]]]
         ({"type": "edit"}, "not a decision"),
         ({"type": "fly"}, "not a decision"),
         ({"decisions": []}, "not a decision"),
-        ('{"steps": [', "no JSON"),
+        ('{"steps": [', "not JSON"),
         ('[{"text": "x", "until": 3}]', "until"),
         ('{"steps": ["x"], "plan": 3}', "plan"),
         (7, "not a decision"),

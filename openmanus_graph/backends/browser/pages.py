@@ -90,8 +90,8 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
         return text
     if is_path(text) and has_scheme(page_url) and page_url != BLANK:
         raise ToolError(
-            f"{text[:_SHOWN_URL_CHARS]!r} is not a whole address. On the site of this page it is "
-            f"{urljoin(page_url, text)[:_SHOWN_URL_CHARS]}"
+            f"{text[:_SHOWN_ADDRESS_CHARS]!r} is not a whole address. On the site of this page it "
+            f"is {urljoin(page_url, text)[:_SHOWN_ADDRESS_CHARS]}"
         )
     match = _ADDRESS.fullmatch(text)
     host = match["host"].strip("[]") if match else ""
@@ -101,7 +101,7 @@ def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
     if "." in host:
         return with_scheme(text)
     raise TrustedToolError(
-        f"{text[:_SHOWN_URL_CHARS]!r} is not a web address. Give a whole one, such as "
+        f"{text[:_SHOWN_ADDRESS_CHARS]!r} is not a web address. Give a whole one, such as "
         "https://example.com/, or find the page with web_search."
     )
 

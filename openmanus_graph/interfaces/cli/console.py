@@ -6,15 +6,18 @@ change the title, write to the clipboard, or turn the direction of text around.
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import Heading, Markdown
 from rich.segment import Segment
 from rich.theme import Theme
 from typing_extensions import override
 
 from openmanus_graph.runtime.output import printable
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
 
 _THEME = Theme({"markdown.code": "cyan"})
 """Code in a line without rich's black background, which is a box on a light terminal."""
@@ -92,19 +95,25 @@ class MarkdownBlocks:
         return block
 
 
-class _Heading(Heading):
-    """A heading at the left, in bold: rich centres them and puts the first into a box."""
+@cache
+def _markdown() -> "type[Markdown]":
+    """Return rich's Markdown with headings at the left. Loaded late: most commands show none."""
+    from rich.markdown import Heading, Markdown
 
-    @override
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = self.text.copy()
-        text.justify = "left"
-        text.stylize("bold underline" if self.tag == "h1" else "bold")
-        yield text
+    class LeftHeading(Heading):
+        """A heading at the left, in bold: rich centres them and puts the first into a box."""
 
+        @override
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            text = self.text.copy()
+            text.justify = "left"
+            text.stylize("bold underline" if self.tag == "h1" else "bold")
+            yield text
 
-class _Markdown(Markdown):
-    elements = {**Markdown.elements, "heading_open": _Heading}
+    class LeftMarkdown(Markdown):
+        elements = {**Markdown.elements, "heading_open": LeftHeading}
+
+    return LeftMarkdown
 
 
 class Rendered:
@@ -112,7 +121,7 @@ class Rendered:
 
     def __init__(self, text: str, last_lines: int | None = None) -> None:
         """Take a text, of which only the last lines are shown if `last_lines` is given."""
-        self._markdown = _Markdown(printable(text), code_theme="ansi_dark", hyperlinks=False)
+        self._markdown = _markdown()(printable(text), code_theme="ansi_dark", hyperlinks=False)
         self._last_lines = last_lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

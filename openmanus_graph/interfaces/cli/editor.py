@@ -219,8 +219,10 @@ def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str,
     files, images = dict[str, None](), dict[str, None]()
 
     def replaced(match: re.Match[str]) -> str:
+        if match[0].rstrip(SENTENCE_ENDS) in untrusted:  # not even looked for
+            return match[0]
         found, rest = _mentioned(match, workspace)
-        if found is None or match[0].rstrip(SENTENCE_ENDS) in untrusted:
+        if found is None:
             return match[0]
         if found.suffix.lower() in PICTURES:
             images[str(found)] = None

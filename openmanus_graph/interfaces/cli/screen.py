@@ -134,8 +134,9 @@ class ScreenSink(TerminalSink):
         self.console.print(Text.assemble(head, line, took))
         shown = [
             Text(f"{sign} {changed[:LINE_CHARS]}", style=_DIFF_STYLES[sign])
-            for sign, changed in edit_diff(call.tool, call.args, DIFF_LINES)
-            if event["ok"]
+            for sign, changed in (
+                edit_diff(call.tool, call.args, DIFF_LINES) if event["ok"] else ()
+            )
         ]
         output = () if shown else first_lines(event["output"], LINE_CHARS)
         for text in (*shown, *(Text(one, style="dim") for one in output)):

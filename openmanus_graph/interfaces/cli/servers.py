@@ -22,7 +22,6 @@ from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
-from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.options import (
     McpOptions,
     RunOptions,
@@ -79,6 +78,7 @@ def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus")
     check_agent(agent)
     from openmanus_graph.interfaces.a2a_server import build_app
     from openmanus_graph.interfaces.service import http as service
+    from openmanus_graph.interfaces.service import run_setup
 
     ask_for_trust(options.config)
     with log_file(where.log), _quiet_libraries():

@@ -53,7 +53,7 @@ _OPTION_OF = {
 }
 """The options by the fields of the context. MCP servers are not kept."""
 _FIELD_OF = {option: name for name, option in _OPTION_OF.items()}
-_CONTEXT = {field.name for field in fields(Context)}
+_CONTEXT = [field.name for field in fields(Context)]
 _KEPT = {field.name for field in fields(RunOptions)} - {"secret"}
 _THREAD_NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
 
@@ -186,8 +186,9 @@ async def open_server_store() -> AsyncGenerator[DatabaseStore]:
     yield await asyncio.to_thread(long_term_store)
 
 
+@cache
 def long_term_store() -> DatabaseStore:
-    """Return the long-term store. Blocks: it reads the configuration."""
+    """Return the long-term store. Blocks the first time: it reads the configuration."""
     return DatabaseStore(database_url())
 
 
