@@ -335,13 +335,14 @@ def opened_file(
 
     ToolError: It cannot be read.
     """
-    output, hidden = workspace.output_named(path), workspace.hidden()
+    output = workspace.output_named(path)
     with ExitStack() as opened:
         if output is not None:
             opened.enter_context(as_tool_error("read", path))
             file = opening.open_beneath(workspace.outputs, output, limit=limit, follow=False)
         else:
             place = opened.enter_context(opened_place(workspace, path, "read"))
+            hidden = workspace.hidden()  # after the walk: files may be replaced meanwhile
             file = opening.open_to_read(place.folder, place.name, path, limit=limit, hidden=hidden)
         yield opened.enter_context(file)
 

@@ -5,7 +5,6 @@ Servers request two things during a call: elicitation asks the user, sampling as
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import hashlib
 import json
@@ -314,10 +313,12 @@ def _sampling_messages(
         shown: list[str] = []
         for block in blocks:
             if block.type == "image":
-                with contextlib.suppress(binascii.Error, ValueError):
-                    suffix = mimetypes.guess_extension(block.mime_type) or ".png"
+                try:
                     data = base64.b64decode(block.data)
-                    shown.append(workspace.relative(workspace.keep(data, suffix)))
+                except ValueError:
+                    continue
+                suffix = mimetypes.guess_extension(block.mime_type) or ".png"
+                shown.append(workspace.relative(workspace.keep(data, suffix)))
         extra = {"images": shown} if shown else {}
         messages.append(HumanMessage(text, id=f"sampled-{index}", additional_kwargs=extra))
     return messages

@@ -80,6 +80,7 @@ class Sandbox:
         except ToolError:  # `close` will not be called
             self._remove_scratch()
             raise
+        self.warning = self.backend.warning
         folders = (folder,) if read_only else (workspace.root, workspace.python, folder)
         self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
 
@@ -197,7 +198,7 @@ class Sandbox:
 
 def warn_of_sandbox(session: Session, emit: Emit) -> None:
     """Notify the user, once per run, of what the session's sandbox does not prevent."""
-    warning = sandbox_of(session).backend.warning
+    warning = sandbox_of(session).warning
     if warning:
         session.cached("sandbox warning", lambda: notice(emit, warning))
 

@@ -6,7 +6,6 @@ extract articles (trafilatura, readability-lxml) were tried: they lose lists of 
 as the articles of a shop, or parts of code and headings, which an agent needs.
 """
 
-import asyncio
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -346,6 +345,8 @@ async def page_text(
     The threshold leaves out shorter lines of menus and footers. Above the usual 10 it leaves out
     plain paragraphs of the main content as well.
     """
+    import asyncio  # the child process, which starts for each page, does not need it
+
     data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
     declared = charset if isinstance(html, bytes) else "utf-8"
     request = {"url": url, "charset": declared, "word_count_threshold": word_count_threshold}
