@@ -207,7 +207,7 @@ def test_a_bundle_chooses_nothing_for_what_really_runs(
 
     forged(cli.cwd / "run.zip", cli.cwd / "evil.zip", change)
     for tried in REPLAYS:
-        for more in ([], ["--go-on"]):
+        for more in ([], ["--continue"]):
             before = len(model.requests)
             model.add(Reply("Otherwise."))
             done = cli.run("replay", "evil.zip", *tried, *more)
@@ -218,7 +218,7 @@ def test_a_bundle_chooses_nothing_for_what_really_runs(
     with sqlite3.connect(cli.home / "openmanus.db") as connection:
         rows = connection.execute("SELECT options FROM threads WHERE id != 't'").fetchall()
     connection.close()
-    assert len(rows) == 2, "of --go-on"
+    assert len(rows) == 2, "of --continue"
     assert all(json.loads(options).get(name) != value for (options,) in rows)
 
 

@@ -1,6 +1,6 @@
 """`openmanus replay`: runs again from their record, to see what would differ now.
 
-`--go-on` continues a what-if replay for real, as a run of a new thread. A thread continues in a
+`--continue` continues a what-if replay for real, as a run of a new thread. A thread continues in a
 fork of it, with the files of that point in another folder. A bundle holds no files, so it
 continues only if the run had not changed any by then.
 """
@@ -148,10 +148,10 @@ def replay(
         list[str] | None,
         typer.Option(help="NAME=module:function to call instead of a tool. No model is asked."),
     ] = None,
-    go_on: Annotated[
+    continues: Annotated[
         bool,
         typer.Option(
-            "--go-on", help="Continue for real from the first difference, as a new thread."
+            "--continue", help="Continue for real from the first difference, as a new thread."
         ),
     ] = False,
     browser: Annotated[
@@ -168,11 +168,11 @@ def replay(
     """
     prompts, tools = dict(map(_named_prompt, prompt or ())), dict(map(_named_address, tool or ()))
     changes = Changes(model, prompts, policy, tools, browser, allow_host or ())
-    _check_options(to_test, changes, continues=go_on)
+    _check_options(to_test, changes, continues=continues)
     known: Recording | Thread
     if is_bundle(Path(source)):
         known = load_bundle(Path(source))
-        if changes.is_real or go_on:  # a file must not decide what is asked and reached
+        if changes.is_real or continues:  # a file must not decide what is asked and reached
             known = dataclasses.replace(known, options=harmless(known.options))
         options = RunOptions().over(dict(known.options))
         if browser:
@@ -188,7 +188,7 @@ def replay(
         found = run_and_close_models(replaying.replay_thread(known, context, what_if, graph))
     if what_if is None:
         return _report(known, found, to_test)
-    if go_on and found.divergence is not None:
+    if continues and found.divergence is not None:
         _print_divergence(found, changes, sys.stderr)
         kept = changes.over(known.options)
         return _Continuation(known, graph, found.divergence, kept).run()
@@ -206,7 +206,7 @@ def _check_options(to_test: str | None, changes: Changes, *, continues: bool) ->
         raise ConfigError("--to-test writes the run as it was recorded. Remove the changes.")
     if continues and (not changes or changes.browser):
         raise ConfigError(
-            "--go-on continues from the first difference that a change makes. Give a change: "
+            "--continue starts from the first difference that a change makes. Give a change: "
             "--model, --prompt, --policy or --tool, without --browser."
         )
 

@@ -17,7 +17,7 @@ PlanName = Literal["auto", "never"]
 PolicyName = Literal["ask", "auto", "never"]
 Transport = Literal["stdio", "http"]
 _KEPT_ONLY = {"kept_only": True}
-"""Metadata of a field that no command takes: `replay --go-on` keeps it with the thread it makes."""
+"""Metadata of a field that no command takes: `replay --continue` keeps it with its new thread."""
 _ServerAlias = Annotated[list[str] | None, typer.Option("--server", hidden=True)]
 """The earlier spelling of `--mcp-server`."""
 

@@ -116,7 +116,7 @@ async def _press(
         hits.append(landed["hit"])
         if covered:
             return f" What opened over it for the pointer was hit: {hits[-1]}."
-        if landed["anew"] and not landed["met"]:
+        if landed["replaced"] and not landed["met"]:
             return f" It was redrawn just then, and {hits[-1]} was hit."
         ahead, moves = landed["shift"], moves or landed["moves"]
     missed = _missed(point.target, hits, moves=moves)

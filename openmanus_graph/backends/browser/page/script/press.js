@@ -24,7 +24,7 @@ function aim(number, x, y) {
   landing();
   if (gone(el)) return { gone: true };
   const watched = new AbortController(),
-    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false, anew: redrawn.has(number), inner: null };
+    one = { watched, el, box: boxOf(el), down: null, up: null, clicked: false, replaced: redrawn.has(number), inner: null };
   press = one;
   const inner = el.getRootNode();
   // Outside a closed root its events seem to come from its host.
@@ -44,7 +44,7 @@ function aim(number, x, y) {
   listen(PRESSES, (event, hit) => {
     if (one.down && one.down.event !== event) return;
     const met = within(hit);
-    one.down = { event, met, anew: !el.isConnected, what: met || nodeTypeOf(hit) !== 1 ? null : describe(hit), box: boxOf(el) };
+    one.down = { event, met, replaced: !el.isConnected, what: met || nodeTypeOf(hit) !== 1 ? null : describe(hit), box: boxOf(el) };
   });
   listen(RELEASES, () => (one.up ||= boxOf(el)));
   listen(CLICKS, (_, hit) => (one.clicked ||= within(hit)));
@@ -61,17 +61,17 @@ function landing() {
   const one = press;
   press = null;
   one?.watched.abort();
-  if (!one?.down) return { seen: false, anew: false, slipped: false, moves: false, shift: [0, 0] };
+  if (!one?.down) return { seen: false, replaced: false, slipped: false, moves: false, shift: [0, 0] };
   const { el, down, up } = one;
-  const left = one.anew || (el.isConnected && !!up && moved(down.box, up));
+  const left = one.replaced || (el.isConnected && !!up && moved(down.box, up));
   return {
     seen: true,
     met: down.met,
-    anew: down.anew,
+    replaced: down.replaced,
     what: down.what,
     inner: one.inner && describe(one.inner),
     slipped: down.met && !one.clicked && left,
     shift: shift(one.box, down.box),
-    moves: one.anew || moved(one.box, down.box),
+    moves: one.replaced || moved(one.box, down.box),
   };
 }

@@ -1,4 +1,4 @@
-"""`openmanus replay --go-on`: a run that goes on, really, where something comes out otherwise."""
+"""`openmanus replay --continue`: a run that continues for real from the first difference."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_another_models_call_is_the_first_that_is_really_made(
     record(cli, model)
     model.requests.clear()
     model.add(bash("echo one >> log"), bash("echo three >> log"), Reply("Other lines."))
-    went = cli.run("replay", "t", "--model", "openai:other", "--go-on")
+    went = cli.run("replay", "t", "--model", "openai:other", "--continue")
     assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr
     assert '+ "command": "echo three >> log"' in went.stderr
     assert "It stopped after model call 2, of step 2." in went.stderr
@@ -72,7 +72,7 @@ def test_what_goes_on_is_killed_and_resumes_with_what_was_tried(
     model.add(bash("echo one >> log"), bash("echo three >> log"), hang)
     temporary = tempfile.TemporaryFile
     with temporary() as out, temporary() as err, temporary() as nothing:
-        args = ["replay", "t", "--prompt", "system=system.txt", "--go-on"]
+        args = ["replay", "t", "--prompt", "system=system.txt", "--continue"]
         process = cli.launch(args, nothing, out, err)
         assert asked.wait(BACKSTOP_S)
         process.kill()
@@ -93,7 +93,7 @@ def test_a_policy_that_refuses_goes_on_with_the_refusal(cli: Cli, model: OpenAIS
     model.add(bash("echo one >> log"), Reply("One line."))
     assert cli.run("run", "write it", "--thread", "t", "--policy", "auto").code == 0
     model.add(Reply("It was refused."))
-    went = cli.run("replay", "t", "--policy", "never", "--go-on")
+    went = cli.run("replay", "t", "--policy", "never", "--continue")
     assert (went.code, went.stdout) == (0, "It was refused.\n"), went.stderr
     assert "The policy decides differently on bash" in went.stderr
     assert not (cli.cwd / "workspace" / fork_of(went) / "log").exists()
@@ -106,7 +106,7 @@ def test_a_function_goes_on_in_place_of_the_tool_and_what_it_needs_must_be_there
     record(cli, model)
     mine = cli.write("mine.py", "def bash(command):\n    return f'[{command}]'\n")
     model.add(Reply("Nothing was written."))
-    went = cli.run("replay", "t", "--tool", "bash=mine:bash", "--go-on")
+    went = cli.run("replay", "t", "--tool", "bash=mine:bash", "--continue")
     assert (went.code, went.stdout) == (0, "Nothing was written.\n"), went.stderr
     new = fork_of(went)
     assert "[echo one >> log]" in model.requests[-1].messages[-1]["content"]
@@ -118,7 +118,7 @@ def test_a_function_goes_on_in_place_of_the_tool_and_what_it_needs_must_be_there
     gone = cli.run("run", "list", "--thread", new)
     assert gone.code == 2
     assert "mine:bash cannot be loaded" in gone.stderr
-    unknown = cli.run("replay", "t", "--tool", "python=json:dumps", "--go-on")
+    unknown = cli.run("replay", "t", "--tool", "python=json:dumps", "--continue")
     assert (unknown.code, unknown.stderr) == (0, "It makes no difference.\n")
 
 
@@ -131,13 +131,13 @@ def test_a_bundle_goes_on_in_a_thread_of_its_own_unless_files_are_missing(
     elsewhere = Cli(tmp_path / "elsewhere", dict(cli.env), zygote=cli.zygote)
     elsewhere.use(model.base_url, "openai:here")
     model.add(bash("echo three >> log"), Reply("Other lines."))
-    went = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
+    went = elsewhere.run("replay", bundle, "--model", "openai:other", "--continue")
     assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr
     new = fork_of(went)
     assert log_of(elsewhere, new) == "three\n"
     assert json.loads(elsewhere.run("threads", "--json").stdout)["status"] == "finished"
     model.add(bash("echo one >> log"), bash("echo three >> log"))
-    refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
+    refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--continue")
     assert refused.code == 2
     assert "had changed files by then (by bash), and a bundle holds no files" in refused.stderr
     assert len(elsewhere.run("threads", "--json").stdout.splitlines()) == 1
@@ -145,9 +145,9 @@ def test_a_bundle_goes_on_in_a_thread_of_its_own_unless_files_are_missing(
 
 @pytest.mark.parametrize("given", [(), ("--to-test", "test_it.py")])
 def test_nothing_goes_on_without_a_change(cli: Cli, given: tuple[str, ...]) -> None:
-    refused = cli.run("replay", "t", "--go-on", *given)
+    refused = cli.run("replay", "t", "--continue", *given)
     assert refused.code == 2
-    assert "--go-on continues from the first difference that a change makes" in refused.stderr
+    assert "--continue starts from the first difference that a change makes" in refused.stderr
 
 
 def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
@@ -169,9 +169,9 @@ def test_a_fork_plays_with_what_came_before_and_its_bundle_does_not_go_on(
     text = page.read_text()
     assert text.index("echo one") < text.index("echo four") < text.rindex("Four lines.")
     model.add(Reply("Other lines."))
-    refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--go-on")
+    refused = elsewhere.run("replay", bundle, "--model", "openai:other", "--continue")
     assert refused.code == 2
     assert "the run continued from an earlier point" in refused.stderr
     model.add(Reply("Other lines."))
-    went = cli.run("replay", "f", "--model", "openai:other", "--go-on")
+    went = cli.run("replay", "f", "--model", "openai:other", "--continue")
     assert (went.code, went.stdout) == (0, "Other lines.\n"), went.stderr
