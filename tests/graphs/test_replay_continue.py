@@ -41,7 +41,7 @@ def test_a_call_before_the_different_one_is_answered_by_the_record(
         if from_bundle:
             source = str(tmp_path / "run.zip")
             save_bundle(asyncio.run(record_of(whole_thread("t"))), Path(source))
-        code = replay(source=source, policy="never", go_on=True)
+        code = replay(source=source, policy="never", continues=True)
         results = [one["content"] for one in model.requests[-1].messages if one["role"] == "tool"]
     assert code == 0
     assert sent == [1, 2], "neither is sent again"
