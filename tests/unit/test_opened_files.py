@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parent.parent.parent / "openmanus_graph"
 ROOMS = (
     "backends/browser", "backends/charts", "backends/desktop", "backends/files", "backends/mcp",
     "backends/sandbox", "backends/snapshots", "backends/web", "config", "conversation", "demo",
-    "graphs", "interfaces", "middleware.py", "model_calls", "nodes", "planning", "runtime",
+    "graphs", "interfaces", "middleware", "model_calls", "nodes", "planning", "runtime",
     "safety", "skills", "tool_calls", "tools",
 )  # fmt: skip
 """Those that touch workspaces."""

@@ -353,6 +353,11 @@ class Unconfined(Backend):
 
     name = "none"
 
+    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
+        super().__init__(layout, settings)
+        # Read once: all programs of a thread have the same.
+        self._path = [os.environ["PATH"]] if "PATH" in os.environ else []
+
     @property
     def warning(self) -> str:
         return (
@@ -362,7 +367,7 @@ class Unconfined(Backend):
 
     @property
     def path(self) -> Sequence[str]:
-        return [os.environ["PATH"]] if "PATH" in os.environ else []
+        return self._path
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. It ends when we end, if the system supports that."""

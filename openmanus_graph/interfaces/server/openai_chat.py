@@ -26,7 +26,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, describe_agent
 from openmanus_graph.interfaces.server import runs, store
 from openmanus_graph.interfaces.server.store import Refused
-from openmanus_graph.interfaces.service.runs import Final, Upload, answer_with_hint
+from openmanus_graph.interfaces.service.runs import ANSWER_HINTS, Final, Upload
 
 _CONVERSATIONS = "conversations"
 """Kind of the records that name a conversation's thread."""
@@ -382,7 +382,8 @@ def answer_text(final: Final, run: runs.AgentRun) -> str:
     if final["structured"] is not None:
         return json.dumps(final["structured"], ensure_ascii=False)
     links = "\n".join(f"- [{one['path']}]({one['url']})" for one in run.files(final))
-    return "\n\n".join(filter(None, (answer_with_hint(final), links)))
+    hint = ANSWER_HINTS.get(final["stop_reason"], "") if final["status"] == "waiting" else ""
+    return "\n\n".join(filter(None, (str(final["answer"]), hint, links)))
 
 
 async def recall(kind: str, key: str) -> Mapping[str, Any] | None:
