@@ -321,9 +321,11 @@ class ManusInput(TypedDict):
 
 
 @_DESCRIBED
-class ManusOutput(ManusInput):
+class ManusOutput(TypedDict):
     """What callers get: how a run ended, and its results."""
 
+    messages: Messages
+    """The conversation so far."""
     status: Status | None
     """How the run ended; None while it is running."""
     stop_reason: StopReason | None

@@ -244,8 +244,8 @@ def test_internal_keys_of_the_state_are_in_no_schema(graph: Any) -> None:
     assert set(result["properties"]) == set(get_type_hints(ManusOutput))
     context = graph.get_context_jsonschema()["properties"]
     assert set(context) == {field.name for field in fields(Context)}
-    texts = [*given["properties"].values(), *context.values()]
-    assert all(shown.get("description") for shown in texts), "a form shows them"
+    texts = [*given["properties"].values(), *result["properties"].values(), *context.values()]
+    assert all(shown.get("description") for shown in texts), "forms and Studio show them"
 
 
 def test_the_form_of_the_page_has_the_simple_options() -> None:
