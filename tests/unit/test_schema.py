@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.backends.persistence import backend
+from openmanus_graph.backends.persistence import sqlite as sqlite_backend
 from openmanus_graph.backends.persistence.backend import VERSIONS, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import (
@@ -121,6 +122,27 @@ def test_processes_that_open_a_new_file_at_once_make_its_tables_once(tmp_path: P
         opened = list(pool.map(SqliteDatabase, [tmp_path / "new.db"] * 4))
     begin(opened[0])
     assert [len(Threads(database).all()) for database in opened] == [1] * 4
+    for database in opened:
+        database.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_file_whose_tables_another_process_makes_meanwhile_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    path, looks = tmp_path / "new.db", sqlite_backend.has_tables
+    opened: list[SqliteDatabase] = []
+
+    def raced(db: sqlite3.Connection) -> bool:
+        monkeypatch.setattr(sqlite_backend, "has_tables", looks)
+        found = looks(db) if when == "after" else None
+        opened.append(SqliteDatabase(path))  # the other process, from the beginning to the end
+        return looks(db) if found is None else found
+
+    monkeypatch.setattr(sqlite_backend, "has_tables", raced)
+    opened.append(SqliteDatabase(path))
+    begin(opened[1])
+    assert [len(Threads(database).all()) for database in opened] == [1, 1]
     for database in opened:
         database.close()
 

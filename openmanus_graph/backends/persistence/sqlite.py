@@ -304,7 +304,7 @@ def _migrate(
     if _version(db, path, versions) == len(versions):
         return
     try:
-        if shrinks and not _has_tables(db):
+        if shrinks and not has_tables(db):
             db.execute("PRAGMA auto_vacuum = FULL")
             db.execute("VACUUM")  # without it, the setting comes too late
         db.execute("BEGIN IMMEDIATE")  # another process may migrate, too
@@ -322,12 +322,13 @@ def _migrate(
 
 def _version(db: sqlite3.Connection, path: Path, versions: backend.Versions) -> int:
     """Return the version in the file's header. StorageError: it is of another one."""
+    filled = has_tables(db)  # first: another process may commit tables and version by now
     (found,) = db.execute("PRAGMA user_version").fetchone()
-    backend.check_version(str(path), found, len(versions), has_tables=_has_tables(db))
+    backend.check_version(str(path), found, len(versions), has_tables=filled)
     return int(found)
 
 
-def _has_tables(db: sqlite3.Connection) -> bool:
+def has_tables(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
 
 
