@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,8 @@ def _option_kind(kind: Any) -> str:
 
 
 def _formatted(source: str) -> str:
-    command = ["ruff", "format", "--quiet", "--stdin-filename", str(OPTIONS), "-"]
+    command = [sys.executable, "-m", "ruff", "format", "--quiet"]
+    command += ["--stdin-filename", str(OPTIONS), "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
     return done.stdout
 
