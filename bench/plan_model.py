@@ -54,6 +54,8 @@ class Case:
     """Steps whose work is not `calls_of`."""
     fails: str = ""
     """A step whose first try ends without its result."""
+    brief: str = ""
+    """Follows the text of each step."""
 
     def calls(self, step: str) -> list[Call]:
         """Return the calls of a step, one in each reply."""
@@ -62,11 +64,21 @@ class Case:
 
 CHAIN = {"s0": [], "s1": ["s0"], "s2": ["s1"], "s3": ["s2"]}
 PARTS: dict[str, list[str]] = {"p0": [], "p1": [], "p2": [], "p3": []}
+BRIEF = (
+    "Look at every source that the task names for this part, and at no other. Note for each figure "
+    "where it stands, which year it is for and in which unit, and convert all to millions of euros "
+    "at the rate of the year's last day. Where two sources differ by more than a tenth, name both "
+    "and say which one is newer. Leave out what is estimated. Hand over a table with the columns "
+    "source, year, figure and note, the total, and what was not found. "
+)
 CASES = {
     "a chain of four": Case(CHAIN),
     "four independent parts": Case(PARTS),
     "four independent parts and a summary": Case(
         {**PARTS, "sum": list(PARTS)}, work={"sum": adds_up}
+    ),
+    "four parts with long texts, and a report": Case(
+        {**PARTS, "sum": list(PARTS)}, work={"sum": adds_up}, brief=BRIEF
     ),
     "a chain whose second step fails once": Case(CHAIN, fails="s1"),
     "a chain whose second step asks the person": Case(CHAIN, work={"s1": asks}),
@@ -123,7 +135,8 @@ class PlanModel:
         steps = [
             {
                 "id": step,
-                "text": f"Add up the rows of {step}, and write the total to {step}.json.",
+                "text": f"Add up the rows of {step}, and write the total to {step}.json.\n"
+                + self._case.brief,
                 "depends_on": before,
                 "done_when": f"file: {step}.json",
             }

@@ -18,17 +18,18 @@ WRONG_NAMES = {"path": "file_path", "command": "cmd"}
 
 
 class Orderly:
-    """Makes independent calls together, and ends with the whole answer."""
+    """Makes independent calls together, ends with the whole answer, and keeps to it if asked."""
 
     def __init__(self, work: Work) -> None:
-        self.work, self.made = work, 0
+        self.work, self.made, self.answer = work, 0, ""
 
     def __call__(self, messages: list[BaseMessage]) -> AIMessage:
         """Return the next reply."""
         try:
             calls = self.work.send(newest_results(messages)) if self.made else next(self.work)
         except StopIteration as done:
-            return AIMessage(str(done.value))
+            self.answer = self.answer or str(done.value)
+            return AIMessage(self.answer)
         self.made += 1
         return AIMessage(
             "", tool_calls=[numbered(call, self.made, n) for n, call in enumerate(calls)]

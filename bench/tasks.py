@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -300,24 +300,24 @@ def measured(reader: str, checkout: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def earlier_checkout() -> Generator[Path | None]:
-    """Lay out the earlier package with today's tasks; None where git does not have it."""
+def earlier_checkout(commit: str, copied: Iterable[str]) -> Generator[Path | None]:
+    """Lay out an earlier package with today's files of `bench`; None where git has it not."""
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "before.tar"
-        command = ["git", "archive", "-o", str(archive), BEFORE]
+        command = ["git", "archive", "-o", str(archive), commit]
         if subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode:
             yield None
             return
         checkout = Path(folder) / "before"
         shutil.unpack_archive(archive, checkout)
-        for name in ("tasks.py", "readers.py"):
+        for name in copied:
             shutil.copy(ROOT / "bench" / name, checkout / "bench" / name)
         yield checkout
 
 
 def rows() -> Iterator[list[str]]:
     """Yield the table's rows: each reader with the earlier package, and with this one."""
-    with earlier_checkout() as before:
+    with earlier_checkout(BEFORE, ("tasks.py", "readers.py")) as before:
         for reader in READERS:
             for name, checkout in (("before", before), ("now", ROOT)):
                 if checkout is None:

@@ -44,9 +44,50 @@ per token), but at least 7,000 characters. Results that are up to 15 % longer ar
 longer results, lines in the middle are left out. A note tells the model which lines are missing and
 which file contains the full text. `read_file`, `view` and the sandbox can open that file.
 
+**Office documents.** `read_file` knows a document by its content, whatever its suffix, the names of
+its parts or its namespaces. The table says what is shown.
+
+| format | what is shown |
+| --- | --- |
+| Excel (`.xlsx`, `.xlsm`, templates) | The names and ranges of the sheets, the cells, formulas \
+that were never calculated, notes. `pages` takes `2`, `Sales`, `Sales!A5:H10`, `'My Sheet'!A:C` \
+and lists of these. |
+| Excel (`.xls`, `.xlsb`), OpenDocument (`.ods`) | The names, sizes and cells of the sheets. |
+| Word (`.docx`, `.docm`, templates) | Text, tables, text boxes, inserted documents, charts, \
+notes, comments, headers and footers. Tracked changes are marked `[+inserted+]` and \
+`[-deleted-]`. |
+| PowerPoint (`.pptx`, `.ppsx`, templates) | Text, tables, charts, diagrams, names of pictures, \
+notes. Hidden slides are marked. |
+| OpenDocument (`.odt`, `.odp`), RTF, MHTML, Excel XML of 2003, HTML named `.doc` or `.xls` | \
+The text and the tables. |
+
+Documents with a password are read with `password`. A damaged document is shown as far as it can be
+read, and the result says so. `.doc` and `.ppt` of Office 97 have to be converted, for example with
+LibreOffice.
+
 **Where files are stored.** Full texts, fetched documents and pictures are in the thread's private
 folder in `OPENMANUS_HOME`. The folder is outside the workspace, so `grep -r`, `find` and
 `git add -A` do not see it. Equal content is stored once.
+
+**Documents.** `read_file` reads these files in a separate process without network:
+
+* **PDF:** the text of each page, the values of filled forms (not of XFA), comments and stamps.
+  A page without text, such as a scan, comes as a picture for models that see, three pages per call.
+  If `tesseract` is installed (`apt install tesseract-ocr`), the text of up to eight such pages per
+  call is recognized.
+* **Encrypted PDF:** the same, with `password`. To keep a password from the model, set
+  `OPENMANUS_SECRET_NAME=PASSWORD@files` and tell the model to use `<secret>name</secret>`.
+* **Mail** (`.eml`, `.mbox`, Outlook's `.msg`): headers, text and attachments. Up to 20
+  attachments are saved, and the result names their files. Encrypted mail (S/MIME, PGP) and
+  `winmail.dat` are named as such.
+* **Text:** the encoding is decided over the whole file. The first line of the result says how many
+  bytes cannot be decoded, and where the first one is.
+
+The last line of a document's result, `[Text: PATH]`, names a file with its whole text (up to ten
+million characters, or what five seconds allow). Python and the shell can read it.
+
+A file name that is not UTF-8 is listed as bash quotes it, such as `$'caf\\xe9.txt'`. `read_file`
+and `str_replace_editor` take the name in this form. In Python use `b"caf\\xe9.txt"`.
 
 ## Which agent has which tools
 

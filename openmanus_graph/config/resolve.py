@@ -282,9 +282,13 @@ def private_folders(home: Path, thread: str) -> list[Path]:
 
 
 def _private_places(home: Path) -> list[Path]:
+    return [home, state_folder() / hashlib.sha256(os.fsencode(home)).hexdigest()[:16]]
+
+
+def state_folder() -> Path:
+    """Return the folder of our own files of the user, outside of every home folder."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    return [home, state.resolve() / "openmanus" / digest]
+    return state.resolve() / "openmanus"
 
 
 def safe_name(thread: str) -> str:

@@ -20,14 +20,16 @@ _PERCENT, _POWERS = ("%", "percent", "prozent"), (0, 1, 10, 100, 1000)
 _SCALES = {
     **dict.fromkeys(_PERCENT, 0.01),
     **dict.fromkeys(("k", "thousand", "tausend"), 1e3),
-    **dict.fromkeys(("million", "Millionen", "mio", "M"), 1e6),
+    **dict.fromkeys(("million", "Million", "Millionen", "mio", "Mio", "M"), 1e6),
     **{"billion": 1e9, "万": 1e4},
 }
 _SHARE = re.compile(rf"(\d+(?:\.\d+)?)\s?(?:{'|'.join(_PERCENT)})", re.IGNORECASE)
 _FIGURE = r"\d+(?:[.,'’\u00a0\u202f ]\d{3}(?!\d))*(?:[.,]\d+)?(?:[eE][+-]?\d+)?"
 _PIECE = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_STATED = re.compile(rf"({_FIGURE})(?:(\s?)({'|'.join(_SCALES)})(?![A-Za-z]))?")
 _CLAIMED = re.compile(
-    rf"(?<![A-Za-z_\d./\\#])(?<!\w-)({_FIGURE})(?![.,]?\d)(?:\s?({'|'.join(_SCALES)})(?![A-Za-z]))?"
+    rf"(?<![A-Za-z_\d./\\#])(?<!\w-)({_FIGURE})(?![.,]?\d)"
+    rf"(?:(\s?)({'|'.join(_SCALES)})(?![A-Za-z]))?"
     r"(?![A-Za-z_])(\W{0,3}\s*[^\W\d_]{2,})?"
 )
 _NOT_CLAIMED = re.compile(
@@ -46,12 +48,13 @@ class Claim(NamedTuple):
 
 def claims_in(answer: str) -> Iterator[Claim]:
     """Yield the figures that an answer claims."""
-    for figure, scale, noun in _CLAIMED.findall(_NOT_CLAIMED.sub(" ", answer)):
+    for figure, space, scale, noun in _CLAIMED.findall(_NOT_CLAIMED.sub(" ", answer)):
         whole = float(figure) if figure.isdecimal() and not scale else 1e9
         if not whole or (noun and whole <= FEW) or (len(figure) == 4 and 1900 <= whole <= 2100):
             continue
         ranges = [*_ranges(figure, _SCALES.get(scale, 1.0))]
-        yield Claim(figure + scale, [*ranges, *(_ranges(figure) if scale in _PERCENT else ())])
+        ranges += _ranges(figure) if scale in _PERCENT else ()
+        yield Claim(figure + space + scale, ranges)
 
 
 def _ranges(figure: str, scale: float = 1.0) -> Iterator[tuple[float, float]]:
@@ -109,9 +112,12 @@ def _holds(values: Sequence[float], claim: Claim) -> bool:
 
 def _values(text: str) -> Iterator[float]:
     """Yield the figures of a text in every reading. Joined figures may be several."""
-    for match in re.finditer(_FIGURE, text):
-        yield from (value for value, _ in _readings(match[0]))
-        yield from map(_value, _PIECE.findall(match[0]))
+    for figure, _, scale in _STATED.findall(text):
+        values = [value for value, _ in _readings(figure)]
+        yield from values
+        yield from map(_value, _PIECE.findall(figure))
+        if scale and scale not in _PERCENT:
+            yield from (value * _SCALES[scale] for value in values)
 
 
 def _computed(texts: Sequence[str], values: Sequence[float]) -> Iterator[float]:

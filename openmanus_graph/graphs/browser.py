@@ -6,6 +6,6 @@ build_browser_graph = AgentBuilder(
     "browser",
     "Build the web agent: browser, search and page reading, without Python or a shell.",
     "browser_system",
-    "browser_ending",
+    "ending",
 )
 graph = build_browser_graph()

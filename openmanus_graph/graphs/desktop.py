@@ -6,7 +6,7 @@ build_desktop_graph = AgentBuilder(
     "desktop",
     "Build the desktop agent: its own screen, mouse and keyboard, a shell and files.",
     "desktop_system",
-    "desktop_ending",
+    "ending",
     needed_tool="computer_use",
 )
 graph = build_desktop_graph()

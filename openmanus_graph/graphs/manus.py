@@ -6,7 +6,7 @@ build_manus_graph = AgentBuilder(
     "manus",
     "Build the general agent.",
     "manus_system",
-    "manus_ending",
+    "ending",
     takes_configured=True,
 )
 graph = build_manus_graph()

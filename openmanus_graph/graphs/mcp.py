@@ -7,7 +7,7 @@ build_mcp_graph = AgentBuilder(
     "Build the agent of MCP servers: those configured, and each `MCPServer` in `extra_tools`. "
     "A run ends when no server is left.",
     "mcp_system",
-    "mcp_ending",
+    "ending",
     takes_configured=True,
     needs_servers=True,
 )

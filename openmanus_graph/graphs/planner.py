@@ -6,7 +6,7 @@ build_planner_graph = AgentBuilder(
     "planner",
     "Build the agent that plans with the `planning` tool; each call is linked to its step.",
     "planner_system",
-    "planner_ending",
+    "ending",
     takes_configured=True,
 )
 graph = build_planner_graph()

@@ -58,6 +58,8 @@ def with_cache_marks(
         return marked
     ends = {0} if marked and isinstance(marked[0], SystemMessage) else set[int]()
     last = (len(marked) if stable is None else stable) - 1
+    while last > 0 and _inline_pictures(marked[last]):
+        last -= 1  # tools' pictures are in no later request
     if last >= 0 and not nova:  # Nova takes no mark next to tool results
         ends.add(last)
     for position in ends:
@@ -100,8 +102,8 @@ def project(
     """Return the messages of a request, with the reminder at its end.
 
     An empty system prompt, which providers refuse, is not sent. `pictures` is None if the model
-    does not see. Of those that tools made, only the newest are sent: each costs as much as a page
-    of text.
+    does not see. Those that tools made are sent until the model has replied to them, then a line
+    names their files: each costs as much as a page of text.
     """
     first = [SystemMessage(system)] if system else []
     last = [] if reminder is None else [reminder]
@@ -183,12 +185,12 @@ class Projector:
 
 def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[BaseMessage]:
     request: list[BaseMessage] = []
-    made = [n for n, m in enumerate(messages) if m.type == "tool" and picture_paths(m)]
-    position, newest = 0, made[-1] if made else -1
+    position, newest = 0, max((n for n, m in enumerate(messages) if _is_whole(m)), default=0)
     while position < len(messages):
         message = messages[position]
         position += 1
         if isinstance(message, AIMessage):
+            answered = position <= newest
             while position < len(messages) and _is_continued(message, messages[position]):
                 message = _joined(message, cast("AIMessage", messages[position]))
                 position += 1
@@ -197,12 +199,18 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
                 result = cast("ToolMessage", messages[position])
                 results.setdefault(result.tool_call_id, result)
                 position += 1
-            shown: Pictures | None = pictures if pictures is None or position > newest else {}
-            request += _turn(message, results, shown)
+            request += _turn(message, results, {} if answered and pictures else pictures)
         elif message.type != "tool":
             shown_message = shown_environment(message)
             request.append(_with_pictures(shown_message, picture_paths(message), pictures))
     return request
+
+
+def _is_whole(message: BaseMessage) -> bool:
+    """Return True for a reply that answers what came before it, and is not to be continued."""
+    if not isinstance(message, AIMessage) or is_cut_text(message):
+        return False
+    return bool(message.text.strip() or calls_in_order(message))
 
 
 def _is_continued(reply: BaseMessage, following: BaseMessage) -> bool:
@@ -298,7 +306,9 @@ def _turn(
         if pictures is not None and result is not None:
             shown += picture_paths(result)
     if shown:
-        turn.append(_with_pictures(HumanMessage(f"Pictures: {', '.join(shown)}"), shown, pictures))
+        seen = "" if pictures else " (shown before; open a file to see it again)"
+        named = HumanMessage(f"Pictures: {', '.join(shown)}{seen}")
+        turn.append(_with_pictures(named, shown, pictures))
     return turn
 
 

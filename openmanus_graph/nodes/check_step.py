@@ -202,9 +202,9 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         update = {"status": "finished", "stop_reason": "answer"}
         if not done:
             update = {"status": "failed", "stop_reason": "terminate"}
-        only = step_runs[0]["result"] if done and len(step_runs) == 1 else ""
-        if only and session.settings.response_format is None:
-            update["answer"] = only
+        last = flow.answering_step(step_runs)
+        if done and last and last["result"] and session.settings.response_format is None:
+            update["answer"] = last["result"]
         else:
             update |= await _summary(state, session, runtime.stream_writer)
     elif not state.get("answer"):

@@ -235,7 +235,8 @@ async def execute_step(
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     paused_by_limit = flow.is_limit(outcome.kind)
     paused_run = flow.pause_run(executor_run.values_to_resume, run) if paused_by_limit else None
-    is_answer = bool(state.get("task")) and outcome.kind == "succeeded"
+    last = flow.answering_step(flow.step_runs_of(batch.state))
+    is_answer = last is not None and last["id"] == step_run["id"] and outcome.kind == "succeeded"
     result = summaries.cut_middle(outcome.text, RESULTS_CHARS if is_answer else RESULT_CHARS)
     update = {
         "attempt": step_run["attempt"],

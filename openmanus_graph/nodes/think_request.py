@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 BROWSER, DESKTOP, MEMORY, READ_FILE = "browser_use", "computer_use", "memory", "read_file"
 FILE_TOOLS = frozenset({READ_FILE, "str_replace_editor", "python_execute", "bash"})
+_RULES = {
+    "rules_tools": {"bash", "python_execute", "str_replace_editor", READ_FILE},
+    "rules_web": {BROWSER, "web_search", "fetch_page", "crawl4ai"},
+    "rules": set[str](),
+}
+"""Prompts that an agent gets if it has all of these tools."""
 MOST_REMINDED_CHARS = 600
 """Of the task, which a small model gets again with each result."""
 RECENT_MESSAGES = 3
@@ -152,10 +158,8 @@ async def system_prompt(step: AgentStep) -> str:
         return f"{own}\n\n{render('text_from_outside')}"
     asked = history.last_user_message(step.state["messages"])
     hands_over = asked is not None and asked.additional_kwargs.get(history.HANDOVER_KEY, False)
-    ending = render("step_ending" if hands_over else step.agent.ending)
-    said = render(step.agent.system_prompt, ending=ending)
-    if step.agent.name == "manus" and await run_models.asks_small_model(step.session):
-        said = render("small_system")
+    small = step.agent.name == "manus" and await run_models.asks_small_model(step.session)
+    said = render("small_system") if small else own_prompt(step.agent, hands_over=hands_over)
     parts = [said, render("text_from_outside")]
     instructions = await recorder.fact_of_run(
         step.session, recorder.INSTRUCTIONS, lambda: settings.instructions
@@ -167,6 +171,13 @@ async def system_prompt(step: AgentStep) -> str:
         skills = render("skills", skills=lines) if lines else ""
         parts.append(await recorder.fact_of_run(step.session, recorder.SKILLS, lambda: skills))
     return "\n\n".join(filter(None, parts))
+
+
+def own_prompt(agent: Agent, *, hands_over: bool = False) -> str:
+    """Return what an agent does, the rules for the tools that it has, and how it ends."""
+    rules = (name for name, tools in _RULES.items() if tools <= agent.tools.keys())
+    ending = "step_ending" if hands_over else agent.ending
+    return "\n".join(map(render, (agent.system_prompt, *rules, ending)))
 
 
 def reminder(step: AgentStep, tools: ResolvedTools) -> str:

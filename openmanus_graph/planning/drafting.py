@@ -185,6 +185,7 @@ def _plan_of_call(name: str, args: Mapping[str, Any], drafting: Drafting) -> tup
         raise PlanError("you have looked at files often enough")
     if name != PLAN_TOOL:
         raise PlanError(f"there is no tool {name!r} here")
+    args = {"command": "create", **args}
     drafting.toolset.check(name, args)
     if args["command"] not in ("create", "update"):
         raise PlanError(f"the command {args['command']!r} makes no plan")
@@ -205,6 +206,8 @@ STEPS_AROUND = 12
 """Steps before and after one that its request shows of a long plan, and so many ancestors."""
 LINE_CHARS = 200
 """Of the result of a step on which another one depends only by way of others."""
+HEAD_CHARS = 80
+"""Of the text of another step."""
 FILES_IN_LINE = 8
 
 
@@ -220,6 +223,8 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
     given = "\n\n".join(parts)
     if flow.is_whole_plan(state):
         return render("plan_only_step", task=flow.task_of(state), text=text, given=given)
+    last = flow.answering_step(flow.step_runs_of(state))
+    is_last = last is not None and last["id"] == step_run["id"]
     return render(
         "plan_step",
         task=flow.task_of(state),
@@ -228,6 +233,7 @@ def step_prompt(step_run: StepRun, state: PlanningState) -> str:
         text=text,
         given=given,
         drafts=DRAFTS_FOLDER,
+        reply=render("plan_step_answer" if is_last else "plan_step_result"),
     )
 
 
@@ -235,7 +241,8 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
     """List the steps of a plan by their ids, one per line.
 
     `current` is the step that the list is for. Its own text, and the results of the steps that it
-    depends on, are given elsewhere. A long plan is cut to near steps and its ancestors.
+    depends on, are given elsewhere; of other steps it needs no more than the first line. A long
+    plan is cut to near steps and its ancestors.
     """
     direct = current["depends_on"] if current else []
     ancestors = ancestors_of(step_runs, current["id"]) if current else []
@@ -253,6 +260,8 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
             lines.append(f"... ({n - before - 1} more)")
         before, step_run = n, step_runs[n]
         text = "your step" if ids[n] == own else step_run["text"]
+        if current:
+            text = _cut_end(text.splitlines()[0], HEAD_CHARS)
         outcome = _outcome_line(step_run) if ids[n] in far else ""
         lines.append(f"- {ids[n]} {MARKS[step_run['status']]} {text}{outcome}")
     if left := len(step_runs) - 1 - before:
@@ -260,9 +269,12 @@ def steps_text(step_runs: Sequence[StepRun], current: StepRun | None = None) -> 
     return "\n".join(lines)
 
 
+def _cut_end(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} …"
+
+
 def _outcome_line(step_run: StepRun) -> str:
-    words = " ".join(step_run["result"].split())
-    cut = words if len(words) <= LINE_CHARS else f"{words[:LINE_CHARS]} …"
+    cut = _cut_end(" ".join(step_run["result"].split()), LINE_CHARS)
     files = ", ".join(step_run["files"][:FILES_IN_LINE])
     more = ", …" if len(step_run["files"]) > FILES_IN_LINE else ""
     said = f" -> {cut}" if cut else ""

@@ -135,6 +135,13 @@ def is_whole_plan(state: PlanningState) -> bool:
     return len(state["order"]) == 1
 
 
+def answering_step(step_runs: Sequence[StepRun]) -> StepRun | None:
+    """Return the step whose result is the answer: the only one on which no other depends."""
+    needed = {name for step_run in step_runs for name in step_run["depends_on"]}
+    last = [step_run for step_run in step_runs if step_run["id"] not in needed]
+    return last[0] if len(last) == 1 else None
+
+
 def shared_files(
     step_runs: Sequence[StepRun], ran: Sequence[StepRun]
 ) -> Iterator[tuple[str, list[str]]]:

@@ -223,8 +223,8 @@ def files_in(
                     elif not is_part(entry.name):
                         with suppress(OSError):  # gone since it was listed
                             found = entry.stat(follow_symlinks=False)
-                            name = path.encode("utf-8", "replace").decode()
-                            yield name, [found.st_size, found.st_mtime_ns]
+                            half = path != path.encode("utf-8", "replace").decode()
+                            yield shown(path) if half else path, [found.st_size, found.st_mtime_ns]
 
 
 _MOST_NAMED = 5

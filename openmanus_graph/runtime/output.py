@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -66,31 +66,30 @@ def shorten_file(
     workspace: "Workspace",
     *,
     start: int = 0,
+    end: int | None = None,
     max_chars: int = MIN_OBSERVATION_CHARS,
 ) -> str:
-    """Return an opened file's text from an offset, shortened like `shorten`, in little memory.
+    """Return a part of an opened file as text, shortened like `shorten`, in little memory.
 
     A shortened stream is copied, byte for byte, to a file named by its content, so that showing
     it again makes no second copy. Invalid UTF-8 is replaced in the text. Blocks.
     """
-    file.seek(start)
-    if os.fstat(file.fileno()).st_size - start <= max_chars * _UTF8_LONGEST:
-        return shorten(plain(file.read().decode("utf-8", "replace")), workspace, max_chars)
+    end = os.fstat(file.fileno()).st_size if end is None else end
+    if end - start <= max_chars * _UTF8_LONGEST:
+        return shorten(_read_plain(file, start, end), workspace, max_chars)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    digest, size, head, tail, characters, ends = hashlib.sha256(), 0, "", "", 0, 0
-    while piece := file.read(_CHUNK_BYTES):
-        size += len(piece)
+    digest, head, tail, characters, ends = hashlib.sha256(), "", "", 0, 0
+    for piece in _pieces(file, start, end):
         digest.update(piece)
         text = decoder.decode(piece)
         characters += len(text)
         ends += text.count("\n")
         head = head if len(head) >= max_chars else (head + text)[:max_chars]
         tail = (tail + text)[-max_chars:]
-    file.seek(start)
     if characters <= with_overrun(max_chars):
-        return plain(file.read(size).decode("utf-8", "replace"))
+        return _read_plain(file, start, end)
     name = f"{digest.hexdigest()[:16]}.txt"
-    saved_at = _saved(lambda: _copy(file, size, workspace.outputs / name))
+    saved_at = _saved(lambda: _copy(_pieces(file, start, end), workspace.outputs / name))
     lines = ends + (not tail.endswith("\n"))
     return _cut(plain(head), plain(tail), characters, lines, saved_at, max_chars)
 
@@ -140,15 +139,23 @@ def line_count(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))
 
 
-def _copy(source: BinaryIO, size: int, target: Path) -> Path:
-    """Copy this part of a stream, without what was written later, and return the target."""
+def _pieces(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """Read a part of a file, wherever its position is: programs that print to it move that."""
+    while piece := os.pread(file.fileno(), min(_CHUNK_BYTES, end - start), start):
+        yield piece
+        start += len(piece)
+
+
+def _read_plain(file: BinaryIO, start: int, end: int) -> str:
+    return plain(b"".join(_pieces(file, start, end)).decode("utf-8", "replace"))
+
+
+def _copy(pieces: Iterable[bytes], target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(part_name())
     try:
         with temporary.open("wb") as copy:
-            while size and (piece := source.read(min(size, _CHUNK_BYTES))):
-                copy.write(piece)
-                size -= len(piece)
+            copy.writelines(pieces)
         return temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)  # a full disk leaves half of it

@@ -277,7 +277,7 @@ def opened_place(
     hidden = workspace.hidden()
     with (
         as_tool_error(doing, path),
-        opening.located(workspace.root, path, create=create, hidden=hidden) as place,
+        opening.located(workspace.root, opening.named(path), create=create, hidden=hidden) as place,
     ):
         found = status(place.folder, place.name)
         is_hidden = found is not None and (found.st_dev, found.st_ino) in hidden

@@ -27,9 +27,10 @@ from openmanus_graph.safety.shell_commands import (
     read_shell_text,
     uses_network,
 )
+from openmanus_graph.safety.urls import Domain
 from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
 from openmanus_graph.safety.values import Tokens, tokens_of
-from openmanus_graph.state.addresses import has_scheme
+from openmanus_graph.state.addresses import OWN_SITE, has_scheme
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import PageUse, Traits
 
@@ -125,6 +126,11 @@ class UnaskedOpenings:
             for url in addresses_of(traits[call["name"]], call["args"], self._labels.site)
         ])  # fmt: skip
         """Links of any call of the reply, approved or not."""
+
+    @property
+    def named(self) -> frozenset[Domain]:
+        """The domains that the person named."""
+        return frozenset(self._labels.domains)
 
     def may_open(self, url: str) -> bool:
         """Return True if an address may be opened, and count it."""
@@ -243,6 +249,8 @@ class _Judgement:
         yield from self._private(args)
 
     def of_page(self, entered: Sequence[str], site: str) -> Iterator[_Found]:
+        if site == OWN_SITE:  # it sends nothing but to hosts that the person named
+            return
         untrusted = [text for text in entered if not self.labels.is_said(tokens_of(text))]
         host = parts_of(site)[0].tokens[0]
         is_known = site and (self.is_verified(site) or is_within_domains(host, self.labels.opened))

@@ -8,6 +8,7 @@ hand. A link that leads out of the folder is refused, and so is anything but a r
 import errno
 import io
 import os
+import re
 import stat
 import sys
 from collections import deque
@@ -26,6 +27,9 @@ _MOST_LINKS = 40
 MOST_PARTS = 200
 """Parts of a path. Folders can be nested without end, and each takes time to walk."""
 _MOST_PATH_BYTES = 4096
+
+_QUOTED = re.compile(r"\$'(?=[^']*\\)(?:[^'\\]|\\.)*'")
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))")
 
 Identity = tuple[int, int] | None
 """Device and inode of a file or folder; None if it does not exist."""
@@ -206,6 +210,22 @@ def shown(name: str) -> str:
             codes = char.encode("utf-8", "surrogatepass")
             quoted[char] = "".join(f"\\x{byte:02x}" for byte in codes)
     return f"$'{''.join(quoted.get(char, char) for char in name)}'"
+
+
+def named(path: str) -> str:
+    """Return the path that a text names, in which parts may be quoted as `shown` does."""
+    return _QUOTED.sub(_unquoted, path)
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    signs = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
+
+    def byte(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 16)]) if escape[1] else signs.get(escape[2], escape[2])
+
+    data = quoted[0][2:-1].encode("utf-8", "surrogateescape")
+    name = _ESCAPE.sub(byte, data).decode("utf-8", "surrogateescape")
+    return name if shown(name) == quoted[0] else quoted[0]  # no second way to write other names
 
 
 def size_text(size: int) -> str:

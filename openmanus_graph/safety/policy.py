@@ -22,7 +22,7 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, STEP_KEY, canonical_args
-from openmanus_graph.safety.open_beneath import open_beneath
+from openmanus_graph.safety.open_beneath import named, open_beneath
 from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
 from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import RuleDecision
@@ -160,6 +160,7 @@ def written(value: Any) -> str:
 
 def _paths(value: str, workspace: Path) -> Iterator[tuple[str, str]]:
     """Yield a path as given and resolved, each absolute and relative to the workspace."""
+    value = named(value)
     whole = os.path.normpath(workspace / value)
     yield whole, os.path.relpath(whole, workspace)
     with suppress(OSError, ValueError):  # no valid path, with a NUL byte say: the tool refuses it

@@ -15,6 +15,7 @@ from openmanus_graph.state.addresses import (
     PORTS,
     WebAddress,
     authority,
+    has_scheme,
     literal_ip,
     normal_host,
     parse_address,
@@ -157,6 +158,12 @@ def is_file_name(name: str, *, only: bool = False) -> bool:
     """Return True if a name with a dot ends like a file; if `only`, and not also like a host."""
     ending = name.rpartition(".")[2].lower()
     return ending in _NEVER_HOSTS and not (only and ending in FILES_OR_HOSTS)
+
+
+def begins_with_file(url: str) -> bool:
+    """Return True if an address has no scheme, and begins with a name that no host can have."""
+    first = re.split(r"[/?#:]", url.strip(), maxsplit=1)[0]
+    return not has_scheme(url) and is_file_name(first, only=True)
 
 
 def urls_in(text: str) -> Iterator[str]:

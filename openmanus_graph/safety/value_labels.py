@@ -21,7 +21,7 @@ from openmanus_graph.safety.said_names import SaidNames
 from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
 from openmanus_graph.safety.values import Tokens, tokens_of
-from openmanus_graph.state.addresses import parse_address, with_scheme
+from openmanus_graph.state.addresses import OWN_SITE, parse_address, with_scheme
 from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.tool_traits import Traits
 
@@ -200,7 +200,9 @@ class ValueLabels:
             return
         use = declared.page(args)
         # What the person said may be entered anywhere: that tells nothing of the site.
-        if self.site and any(not self.is_said(tokens_of(text)) for text in use.entered):
+        if self.site not in ("", OWN_SITE) and any(
+            not self.is_said(tokens_of(text)) for text in use.entered
+        ):
             self.reached.update(part.tokens for part in destinations.parts_of(self.site))
         if not self.tainted:
             self.opened.update(domains_in(use.opens))

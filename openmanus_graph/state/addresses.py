@@ -28,6 +28,10 @@ IPAddress = IPv4Address | IPv6Address
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 """The usual names of this machine, which are equivalent."""
+WORKSPACE_HOST = "workspace.localhost"
+"""Where the browser finds the files of the workspace. No name server knows it."""
+OWN_SITE = "pages of the agent"
+"""Instead of an origin, for pages of the sandbox and the workspace. No URL is like it."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,14 @@ def is_loopback(host: str) -> bool:
     """Return True if a host is this machine, by its name or any loopback address."""
     address = literal_ip(host)
     return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def is_own_host(host: str) -> bool:
+    """Return True if a host means the machine that a program itself is on."""
+    address = literal_ip(host)
+    return (
+        is_loopback(host) or within(host, "localhost") or bool(address and address.is_unspecified)
+    )
 
 
 def authority(host: str, port: int, scheme: str) -> str:

@@ -54,6 +54,8 @@ class InformationFlow:
     addresses: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """Returns the web addresses that a call with these arguments would reach. Addresses that only
     untrusted content named need approval once such content or a file was read (`provenance`)."""
+    guarded: bool = False
+    """The guard of the web tools checks each of these addresses before the call reaches it."""
     page: Callable[[Mapping[str, Any]], PageUse] | None = None
     """Returns what a call does with the page that the tool shows. What is entered goes to the
     page's site."""
@@ -156,7 +158,7 @@ class Observation:
     listing: bool = False
     """It holds nothing but names of files: it verifies nothing, and does not arm the leak rule."""
     site: str = ""
-    """The origin of the page whose links the text shows without it."""
+    """The origin of the page whose links the text shows without it; `OWN_SITE` of the agent's."""
     usage: Usage | None = None
     """What the tool's own questions to the model cost; set by `run_call`."""
     links: Sequence[str] = ()

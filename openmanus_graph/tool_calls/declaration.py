@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
+from openmanus_graph.safety.open_beneath import named
 from openmanus_graph.state.context import EffectName
 from openmanus_graph.state.tool_traits import (
     FILE,
@@ -260,7 +261,7 @@ def file_resource(args: Mapping[str, Any]) -> str:
     Uses the last part of its path, which is the same for an absolute and a relative path: a
     declaration does not know the workspace.
     """
-    path = os.path.normpath(str(args.get("path", "")))
+    path = os.path.normpath(named(str(args.get("path", ""))))
     return FILE + PurePath(path).name.casefold()
 
 

@@ -185,7 +185,9 @@ async def evaluate(
     settings, call = execution.context.session.settings, execution.call
     toolset, name = execution.context.toolset, execution.name
     description, traits = toolset.find(name).description, execution.traits
-    addresses, excess = call.get("unverified", []), call.get("excess", [])
+    refused = _refused(execution, args)
+    addresses = [url for url in call.get("unverified", []) if url not in refused]
+    excess = [url for url in call.get("excess", []) if url not in refused]
     values = call.get("unverified_values", [])
     asks = traits.changed == "changed" and traits.effect == "external"
     reasons = (
@@ -206,6 +208,21 @@ async def evaluate(
         execution.context.remembered_approvals,
     )
     return await asyncio.to_thread(look_up) if settings.rules else look_up()
+
+
+def _refused(execution: CallExecution, args: Mapping[str, Any]) -> set[str]:
+    """Return the addresses of a call that no person is asked about.
+
+    They are the agent's own pages, or the guard refuses them.
+    """
+    traits = execution.traits
+    opened = traits.addresses(args) if traits.addresses and traits.guarded else ()
+    if not opened:
+        return set()
+    from openmanus_graph.backends.web.guard import Guard  # such a call loads it anyway
+
+    guard = Guard.of(execution.context.session.settings)
+    return {url for url in opened if guard.refuses(url)}
 
 
 async def request_permissions(calls: Sequence[PendingCall], context: ToolCallContext) -> None:

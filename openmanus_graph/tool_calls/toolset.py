@@ -31,8 +31,8 @@ from openmanus_graph.state.validation import schema_problems, validation_problem
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of, with_idempotency_key
 from openmanus_graph.tool_calls.tool_search import argument_meant, no_such_tool
 
-_LONGEST_LIMIT_S = 1e9
-"""More than any call takes, and no more than a clock can add."""
+_LONGEST_LIMIT_S = 3600.0
+"""The most that a call can name; a setting may be longer."""
 _call_runtime: ContextVar[CallRuntime] = ContextVar("call_runtime")
 """From `Toolset.invoke` to `_add_call_runtime`, through LangGraph's `ToolNode`."""
 

@@ -10,11 +10,12 @@ from pydantic import WithJsonSchema
 
 from openmanus_graph.backends.browser import action_specs
 from openmanus_graph.runtime.tool_runtime import call_runtime
+from openmanus_graph.safety.urls import begins_with_file
 from openmanus_graph.state.addresses import is_path, with_scheme
 from openmanus_graph.state.context import Effect
 from openmanus_graph.state.tool_traits import InformationFlow, Observation, PageUse
 from openmanus_graph.tool_calls.declaration import MaybeNumber, MaybeText, manus_tool
-from openmanus_graph.tools.web import unasked_openings
+from openmanus_graph.tools.web import note_named, unasked_openings
 
 TIMEOUT_S = 180
 
@@ -23,6 +24,7 @@ ActionName = Literal[
     "scroll_up", "scroll_to_text", "get_dropdown_options", "select_dropdown_option",
     "extract_content", "web_search", "go_back", "refresh", "open_tab", "switch_tab", "close_tab",
     "wait", "hover", "click_at", "drag_and_drop", "upload_file", "handle_dialog", "save_pdf",
+    "evaluate",
 ]  # fmt: skip
 
 
@@ -33,9 +35,10 @@ def effect_of(args: Mapping[str, Any]) -> Effect:
 
 
 def addresses_of(args: Mapping[str, Any]) -> Sequence[str]:
-    """Return the address that a call opens; one that is written without its site is not opened."""
+    """Return the address that a call opens. A path may be a file of the workspace, never more."""
     url = str(args.get("url") or "")
-    return [with_scheme(url)] if url and not is_path(url) else []
+    is_file = is_path(url) or begins_with_file(url)
+    return [with_scheme(url)] if url and not is_file else []
 
 
 def page_use(args: Mapping[str, Any]) -> PageUse:
@@ -61,13 +64,14 @@ def is_composed(args: Mapping[str, Any]) -> bool:
     timeout_s=TIMEOUT_S,
     untrusted=True,
     approval=False,
-    flow=InformationFlow(addresses=addresses_of, page=page_use, composed=is_composed),
+    flow=InformationFlow(addresses=addresses_of, guarded=True, page=page_use, composed=is_composed),
 )
 async def browser_use(  # the model is not shown `runtime`
     action: Annotated[ActionName, WithJsonSchema({"type": "string"})],
     runtime: ToolRuntime[Any, Any],
     url: MaybeText = None,
     index: MaybeNumber = None,
+    label: MaybeText = None,
     text: MaybeText = None,
     scroll_amount: MaybeNumber = None,
     tab_id: MaybeNumber = None,
@@ -80,29 +84,41 @@ async def browser_use(  # the model is not shown `runtime`
     y: MaybeNumber = None,
     accept: bool = True,
 ) -> Observation:
-    """Drive a browser that stays open. Elements have indices: [3] button "Save".
-
-    get_state shows the whole page.
+    """Drive a browser. Opens workspace files and your servers too.
 
     Args:
-        action: go_to_url(url), open_tab(url), switch_tab(tab_id), close_tab(tab_id?), go_back,
-            refresh, get_state, click_element(index, text?: "double" | "right" | "long"),
-            click_at(x, y), hover(index), input_text(index, text),
-            send_keys(keys: "Control+A Delete"),
+        action: get_state, go_to_url(url), open_tab(url), switch_tab, close_tab,
+            go_back, refresh, click_element(index, text?: double, right, long),
+            click_at(x, y), hover(index), input_text(index, text), send_keys,
             select_dropdown_option(index, text), get_dropdown_options(index),
             upload_file(index?, text: paths), drag_and_drop(index, target_index | text | x, y),
-            scroll_down(scroll_amount?, index?, x?), scroll_up, scroll_to_text(text),
-            extract_content(goal?), web_search(query), handle_dialog(accept?, text?),
-            wait(seconds?), save_pdf.
+            scroll_down(index?, x?), scroll_up, scroll_to_text(text),
+            extract_content(text?: save.csv), web_search, handle_dialog(text?), wait, save_pdf,
+            evaluate(text: JavaScript, your pages).
+        url: Address.
+        index: Of an element: [3] button "Save".
+        label: Save; instead of index.
+        text: See action.
+        scroll_amount: Pixels.
+        tab_id: Of a tab.
+        query: For web_search.
+        goal: For extract_content.
+        keys: Control+A Delete
+        seconds: To wait.
+        target_index: Drop there.
+        x: Pixels.
+        y: Pixels.
+        accept: The dialog.
     """
     given = action_specs.ActionArguments(
-        url, index, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index, x, y,
-        accept,
+        url, index, label, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index,
+        x, y, accept,
     )  # fmt: skip
     action_specs.check_required_arguments(action, given)
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.actions")  # slow
     from openmanus_graph.backends.browser.actions import run_action
 
     call = call_runtime(runtime)
+    note_named(runtime)
     openings = unasked_openings(runtime) if action == "web_search" else None
     return await run_action(call.session, action, given, call.ask_model, call.repeats, openings)

@@ -24,7 +24,12 @@ async def ask_human(  # the runtime is not the model's to fill
     runtime: ToolRuntime[Any, Any],
     kind: Annotated[Kind | None, WithJsonSchema({"type": "string"})] = None,
 ) -> str:
-    """Ask the person; kind browser: to log in or solve a captcha in your browser."""
+    """Ask the person.
+
+    Args:
+        inquire: The question.
+        kind: browser: they act in your browser.
+    """
     call = call_runtime(runtime)
     browser = call.session.worker if kind == "browser" else None
     ask, request = call.ask_person, question_request(inquire, browser=browser)
@@ -35,14 +40,23 @@ async def ask_human(  # the runtime is not the model's to fill
 
 @manus_tool(effect="read_only", resource="ending")
 def terminate(status: Literal["success", "failure"], answer: str = "") -> Observation:
-    """End the run with an answer."""
+    """End the run if the task cannot be done.
+
+    Args:
+        status: failure.
+        answer: What is missing, and why.
+    """
     del answer  # read from the call; without it the text of the same reply is the answer
     return Observation(f"The run ends with status {status}.", ends_run=status)
 
 
 @manus_tool(effect="read_only", resource="ending")
 def create_chat_completion(response: str) -> Observation:
-    """End the run with this answer."""
+    """End the run with this answer.
+
+    Args:
+        response: The answer.
+    """
     return Observation(response, ends_run="answer")
 
 

@@ -61,6 +61,16 @@ async def computer_use(  # the model is not shown `runtime`
             double_click, right_click, move_to(x, y), drag_to(x, y: from where the mouse is),
             scroll(amount: 3 is up, -3 down; x?, y?), typing(text), press(key),
             hotkey(keys: "ctrl+s"), mouse_down, mouse_up, wait(duration), screenshot.
+        x: Pixels from the left.
+        y: Pixels from the top.
+        button: For click.
+        num_clicks: Default 1.
+        amount: To scroll.
+        text: To type.
+        key: Such as enter.
+        keys: Pressed together.
+        duration: Seconds.
+        command: Program and file.
     """
     session = call_runtime(runtime).session
     if why := await asyncio.to_thread(why_no_desktop, session.settings.sandbox):

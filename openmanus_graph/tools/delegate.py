@@ -57,7 +57,7 @@ async def delegate(  # the model is not shown `runtime`
         list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})
     ] = None,
 ) -> Observation:
-    """Have a subagent do a part of the work. Calls of one reply run at once.
+    """Have a subagent do a large, independent part of the work. Several in one reply run at once.
 
     Args:
         agent: manus (general), browser, swe (software), data_analysis, or another that there is.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox import confinement
+from openmanus_graph.backends.sandbox.git import with_advice
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.runtime.limits import TimeLimit
@@ -19,14 +20,18 @@ from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, trai
 Process = TypeVar("Process", Kernel, Shell)
 _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
-_BACKGROUND = "Run long commands in the background with `&`."
 
 
 @manus_tool(effect="workspace", resource="python", timeout_s=None, effects=Effects(sandboxed=True))
 async def python_execute(  # the model never sees `runtime`
     code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
 ) -> Observation:
-    """Run Python as in a notebook: variables stay, plots become files. No input()."""
+    """Run Python as in a notebook: variables stay, plots become files. No input().
+
+    Args:
+        code: Python.
+        timeout_s: Default 120, at most 3600.
+    """
     return await run_code(
         code, runtime, time_limit_of(runtime, traits_of(python_execute), timeout_s)
     )
@@ -45,7 +50,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
     pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
-    text = note + _cell_text(result, limit_s)
+    text = note + with_advice(_cell_text(result, limit_s))
     return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
 
 
@@ -61,12 +66,12 @@ async def bash(  # the model never sees `runtime`
     restart: bool = False,
     timeout_s: MaybeNumber = None,
 ) -> Observation:
-    """Run a command in a lasting bash.
-
-    `cmd &`: in the background. No input.
+    """Run a command in a lasting bash. No input.
 
     Args:
-        command: Empty shows new output of background commands, ctrl+c ends them.
+        command: Empty shows new output of background commands, `wait` waits, ctrl+c ends them.
+        restart: Start a new shell.
+        timeout_s: Default 120, at most 3600. Then it continues in the background.
     """
     session = call_runtime(runtime).session
     await asyncio.to_thread(
@@ -88,9 +93,9 @@ async def bash(  # the model never sees `runtime`
     else:
         work = partial(shell.run, command, limit, max_chars)
     result = await run_blocking(shell.pool, work, shell.stop)
-    failed = result.outcome != "done" or bool(result.code)
+    failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
-    text = note + (_command_text(result, limit) or silent)
+    text = note + with_advice(_command_text(result, limit) or silent)
     return Observation(text, failed=failed, bounded=True)
 
 
@@ -124,16 +129,22 @@ def _cell_text(result: CellResult, limit_s: float) -> str:
 def _command_text(result: CommandResult, limit: float) -> str:
     """Return the output of a command, how it ended, and what still runs."""
     lines = [result.text.rstrip("\n")] if result.text.strip("\n") else []
-    if result.outcome == "interrupted":
-        lines.append(f"[Interrupted after {round(limit, 2):g} s; the shell goes on. {_BACKGROUND}]")
-    elif result.outcome == "ended":
+    outcome, code, restored = result.ending
+    before = " Folder and variables are as before the command." if restored else ""
+    if outcome == "ended":
         lost = "Its variables and jobs are lost; the next call opens a new one."
         lines.append(f"[{result.reason} {lost}]")
-    elif result.code:
-        lines.append(f"[exit code {result.code}]")
+    elif outcome == "done":
+        how = f"; the shell was restored.{before}" if restored else ""
+        lines += [f"[exit code {code}{how}]"] if code or restored else []
+    else:
+        how = "Still running" if outcome == "limit" else "Interrupted"
+        lines.append(f"[{how} after {round(limit, 2):g} s.{before}]")
     if result.jobs:
-        names = [job if len(job) <= 80 else f"{job[:79]}…" for job in result.jobs[:8]]
-        more = f" and {len(result.jobs) - 8} more" if len(result.jobs) > 8 else ""
+        names = [job if len(job) <= 80 else f"{job[:79]}…" for job in result.jobs[-8:]]
+        more = [f"{len(result.jobs) - 8} more"] if len(result.jobs) > 8 else []
         where = f" Further output goes to {result.later}." if result.later else ""
-        lines.append(f"[Running in the background: {'; '.join(names)}{more}.{where}]")
+        kill = f"`kill {names[-1].split()[0]}` ends it"
+        how = f"`wait {result.newest}` waits for it, at most timeout_s; {kill}"
+        lines.append(f"[Running in the background: {'; '.join(more + names)}. {how}.{where}]")
     return "\n".join(lines)

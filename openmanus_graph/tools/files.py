@@ -17,18 +17,21 @@ from openmanus_graph.backends.files import documents, file_content, file_edits, 
 from openmanus_graph.backends.files.file_content import read_picture
 from openmanus_graph.backends.files.overview import folder_shown
 from openmanus_graph.backends.files.text_file import MAX_LINE_CHARS, Lines, parse_lines, take
+from openmanus_graph.backends.sandbox.confinement import place_of
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.artifacts import naming_neighbours
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import call_runtime
 from openmanus_graph.runtime.workspace import Workspace, find, opened_file
-from openmanus_graph.safety.open_beneath import shown, size_text
+from openmanus_graph.safety.open_beneath import named, shown, size_text
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls import declaration
 
 _SAMPLE_BYTES = 256 * 1024
 _COUNTED_BYTES = 50 * 1024 * 1024
 _ALL = Lines()
+_FILES_SITE = "https://files"
+"""Where a secret NAME=VALUE@files may be used: as the password of a file."""
 _LONGEST_LINE = 16 * 1024 * 1024
 
 
@@ -52,51 +55,69 @@ def read_file(  # the model is not shown `runtime`
     runtime: ToolRuntime[Any, Any],
     pages: declaration.MaybeText = None,
     lines: LinesText = None,
+    password: declaration.MaybeText = None,
 ) -> Observation:
-    """Read a PDF, Office, HTML, notebook, CSV or text file.
+    """Read a PDF, Office, mail, HTML, notebook, CSV or text file.
 
     Args:
-        pages: Or slides, sheets, cells.
+        path: Of the file.
+        pages: Or slides, cells: Sheet1!A5:H10.
         lines: First-last.
+        password: Of an encrypted file.
     """
     session = call_runtime(runtime).session
-    with naming_neighbours(session.workspace, path):
-        if (folder := folder_shown(session.workspace, path)) is not None:
+    workspace, where = place_of(session, path)
+    with naming_neighbours(workspace, where):
+        if (folder := folder_shown(workspace, where)) is not None:
             return Observation(folder, listing=True)
-        text = text_of_file(session, path, session.max_observation_chars, pages, parse_lines(lines))
-    return Observation(text, bounded=True)
+        known = _filled_in(session, password) if password else None
+        most = session.max_observation_chars
+        return text_of_file(session, path, most, pages, parse_lines(lines), known)
+
+
+def _filled_in(session: Session, password: str) -> str:
+    from openmanus_graph.backends.browser.secrets import Secrets
+
+    return Secrets(session.settings.browser.secrets).fill_in(password, _FILES_SITE)
 
 
 def text_of_file(
-    session: Session, path: str, max_chars: int, pages: str | None = None, wanted: Lines = _ALL
-) -> str:
+    session: Session,
+    path: str,
+    max_chars: int,
+    pages: str | None = None,
+    wanted: Lines = _ALL,
+    password: str | None = None,
+) -> Observation:
     """Return an excerpt of a file as text. Blocks; ToolError if it cannot be read.
 
     Args:
         pages: Of a document, such as "1-3,7"; None for all.
         wanted: Lines of the chosen pages.
     """
-    with opened_file(session.workspace, path) as file:
+    images: tuple[str, ...] = ()
+    with opened_file(*place_of(session, path)) as file:
         head = file.read(_SAMPLE_BYTES)
         if not head:
-            return f"{shown(path)} is empty."
+            return Observation(f"{shown(path)} is empty.")
         try:
-            kind = file_content.document_kind(file, head, PurePath(path).suffix.lower())
+            kind = file_content.document_kind(file, head, PurePath(named(path)).suffix.lower())
             if kind:
-                text = documents.read_document(file, kind, pages, wanted, max_chars)
+                text, images = documents.read_to_outputs(
+                    session.workspace, file, kind, pages, wanted, max_chars, password
+                )
             else:
                 text = _read_text(file, head, pages, wanted, max_chars)
         except ToolError as error:
             raise ToolError(f"Cannot read {shown(path)}. {error}") from error
-    return text_file.printable(text)
+    return Observation(text_file.printable(text), images=images, bounded=True)
 
 
 def _read_text(
     file: BinaryIO, head: bytes, pages: str | None, wanted: Lines, max_chars: int
 ) -> str:
     size = os.fstat(file.fileno()).st_size
-    sample = text_file.whole_characters(head, cut=size > len(head))
-    encoding = text_file.detect_encoding(sample)
+    encoding = text_file.encoding_of(file)
     if encoding is None:
         advice = "use python_execute"
         if file_content.image_type(head):
@@ -105,7 +126,7 @@ def _read_text(
     file.seek(len(encoding.bom))
     numbers = itertools.count()
     # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
-    line_end = "\n" if "\n" in sample.decode(encoding.name, "replace") else None
+    line_end = "\n" if "\n" in head.decode(encoding.name, "replace") else None
     lines = _lines(file, encoding, line_end)
     stream = (line for line, _ in zip(lines, numbers, strict=False))
     excerpt = take(stream, wanted, max_chars)
@@ -123,6 +144,7 @@ def _read_text(
         return "\n".join([note, _read_text(file, head, pages, _ALL, max_chars)])
     count = f"{total} lines" if total is not None else "more lines than were counted"
     named = "" if encoding.name == "utf-8" else f", {encoding.name}"
+    named += f"; {encoding.damage}" if encoding.broken else ""
     ignored = "; it has no pages, so pages was ignored" if pages else ""
     rows = [f"[{size_text(size)}, {count}{named}{ignored}]", *excerpt.lines]
     if excerpt.cut:
@@ -196,9 +218,13 @@ def str_replace_editor(  # the model is not shown `runtime`
     insert_line: declaration.MaybeNumber = None,
     view_range: LineRange = None,
 ) -> Observation:
-    """View, create and edit text files; view also shows folders and pictures.
+    """View, create and edit text files.
 
     Args:
+        command: view also shows folders and pictures.
+        path: Of the file.
+        file_text: For create.
+        overwrite: create may replace a file.
         old_str: Exact, unique text.
         new_str: Or lines to insert.
         insert_line: Line before them; 0: top.
@@ -207,8 +233,9 @@ def str_replace_editor(  # the model is not shown `runtime`
     session = call_runtime(runtime).session
     workspace = session.workspace
     if command == "view":
-        with naming_neighbours(workspace, path):
-            return _view(workspace, path, view_range, session.max_observation_chars)
+        place, named = place_of(session, path)
+        with naming_neighbours(place, named):
+            return _view(session, place, named, view_range)
     with naming_neighbours(workspace, path), session.handle("str_replace_editor", _EditLock).lock:
         if command == "create":
             new = _required(file_text, "file_text", command)
@@ -248,8 +275,9 @@ def _valid_unicode(text: str) -> str:
 
 
 def _view(
-    workspace: Workspace, path: str, view_range: list[int] | None, max_chars: int
+    session: Session, workspace: Workspace, path: str, view_range: list[int] | None
 ) -> Observation:
+    """View a file of the workspace, or of another folder that `place_of` has found."""
     if (folder := folder_shown(workspace, path)) is not None:
         return Observation(folder, listing=True)
     found = find(workspace, path, outputs=True)
@@ -266,13 +294,17 @@ def _view(
         file.seek(0)
         data = file.read(size)
     if file_content.image_type(data):
+        if workspace is not session.workspace:  # such a file may be gone when the model sees it
+            return _view_image(data, path, str(session.workspace.keep(data, PurePath(path).suffix)))
         return _view_image(data, path, found.path if found else path)
     if not data:
         return Observation(f"{shown(path)} is empty.")
     encoding, content = file_edits.decode_text(data, path)
     lines = text_file.split_lines(content)
     first, last = text_file.checked_range(view_range, len(lines))
-    text = _file_notes(encoding, content, path) + text_file.numbered(lines, first, last, max_chars)
+    text = _file_notes(encoding, content, path) + text_file.numbered(
+        lines, first, last, session.max_observation_chars
+    )
     return Observation(text, bounded=True)
 
 
@@ -286,7 +318,7 @@ def _view_image(data: bytes, path: str, relative: str) -> Observation:
         ) from error
     name = shown(relative)
     text = f"{name}: {image.media_type}, {image.width} x {image.height} pixels"
-    return Observation(f"{text}, {size_text(len(data))}.", images=(relative,))
+    return Observation(f"{text}, {size_text(len(data))}.", images=(name,))
 
 
 def _file_notes(encoding: text_file.Encoding, content: str, path: str) -> str:
@@ -294,9 +326,9 @@ def _file_notes(encoding: text_file.Encoding, content: str, path: str) -> str:
     notes: list[str] = []
     if path.lower().endswith(_IMAGE_SUFFIXES):
         notes.append("it is named like a picture but holds text")
-    if encoding.errors != "strict":
-        notes.append("it is UTF-8 with broken bytes, shown as \ufffd and kept by edits")
-    elif encoding.name != "utf-8":
+    if encoding.broken:
+        notes.append(f"{encoding.damage}, and kept by edits")
+    if encoding.name != "utf-8":
         notes.append(f"its encoding is {encoding.name}, kept by edits")
     if "\r" in content:
         notes.append("it has line ends with CR, kept by edits")

@@ -50,10 +50,16 @@ async def memory(  # the model is not shown `runtime`
     View /memories before you begin; correct what is out of date.
 
     Args:
+        command: What to do.
         path: /memories/NAME.md: this project's; /memories/user/NAME.md: the person's, everywhere.
         file_text: For create.
+        old_str: Exact, unique text.
+        new_str: Text instead.
         insert_line: Line before the new ones; 0: top.
-        old_path: For rename, with new_path.
+        insert_text: The new lines.
+        view_range: [first, last]; -1: end.
+        old_path: For rename.
+        new_path: For rename.
     """
     call = call_runtime(runtime)
     given = {

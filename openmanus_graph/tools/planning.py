@@ -101,13 +101,29 @@ PLANNING = Toolset({planning.name: planning}, None)
 """Only this tool, to check a plan that a person writes."""
 
 
+def _plan_definition() -> dict[str, Any]:
+    """Return how the tool is shown to a model that makes a plan: as if it had one command."""
+    fields: dict[str, Any] = {
+        name: {"type": "string", "description": field.description}
+        for name, field in PlannedStep.model_fields.items()
+    }
+    fields["depends_on"] |= {"type": "array", "items": {"type": "string"}}
+    step = {"type": "object", "properties": fields, "required": ["text"]}
+    properties = {"title": {"type": "string"}, "steps": {"type": "array", "items": step}}
+    parameters = {"type": "object", "properties": properties, "required": ["title", "steps"]}
+    function = {"name": planning.name, "description": "Make a plan.", "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
 async def drafting_toolset(session: Session) -> Toolset:
     """Return the tools of the model that makes a plan: this one, and those that read files."""
 
     def make() -> Toolset:
         chosen = selected_alone(session.settings.tools)
         looking = [tool for tool in look_tools() if chosen is None or tool.name in chosen]
-        return Toolset({tool.name: tool for tool in (planning, *looking)}, None)
+        toolset = Toolset({tool.name: tool for tool in (planning, *looking)}, None)
+        toolset.definitions[0] = _plan_definition()
+        return toolset
 
     return await session.cached_off_loop(drafting_toolset, make)
 

@@ -55,7 +55,7 @@ def _is_url(source: str) -> bool:
     timeout_s=240,
     untrusted=True,
     reads_files=True,
-    flow=InformationFlow(addresses=_addresses, composed=True),
+    flow=InformationFlow(addresses=_addresses, guarded=True, composed=True),
 )
 async def read_untrusted(  # the model is not shown `runtime`
     source: str,
@@ -67,6 +67,7 @@ async def read_untrusted(  # the model is not shown `runtime`
 
     Args:
         source: URL, or path of a file.
+        question: What to find out.
         answer_schema: JSON schema of the answer: an object with named properties (numbers, dates,
             enums, short texts).
     """
@@ -91,7 +92,8 @@ def _defect_of(schema: Mapping[str, Any]) -> str:
 async def _text_of(session: Session, source: str) -> str:
     """Return the text of a page, a document or a file. ToolError: it cannot be read, and why."""
     if not _is_url(source):
-        return await asyncio.to_thread(text_of_file, session, source, MOST_READ_CHARS)
+        found = await asyncio.to_thread(text_of_file, session, source, MOST_READ_CHARS)
+        return found.text
     await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import page_text_of
 

@@ -35,6 +35,13 @@ def unasked_openings(runtime: ToolRuntime[Any, Any]) -> UnaskedOpenings:
     )
 
 
+def note_named(runtime: ToolRuntime[Any, Any]) -> None:
+    """Note the domains that the person named, for pages that the agent made."""
+    from openmanus_graph.backends.web.own_pages import OwnPages
+
+    OwnPages.of(call_runtime(runtime).session).named = unasked_openings(runtime).named
+
+
 @manus_tool(
     effect="read_only",
     timeout_s=150,
@@ -53,6 +60,10 @@ async def web_search(  # the model is not shown `runtime`
     """Search the web.
 
     Args:
+        query: Words.
+        num_results: Up to 50.
+        lang: Such as de.
+        country: Such as us.
         fetch_content: Also read the pages.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.search.searching")  # slow
@@ -69,15 +80,20 @@ async def web_search(  # the model is not shown `runtime`
     effect="read_only",
     timeout_s=90,
     untrusted=True,
-    flow=InformationFlow(addresses=lambda args: [str(args.get("url", ""))]),
+    flow=InformationFlow(addresses=lambda args: [str(args.get("url", ""))], guarded=True),
 )
 async def fetch_page(  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
 ) -> Observation:
-    """Read a web page or document or keep another file, quickly, no JavaScript."""
+    """Read a web page or file, quickly, no JavaScript.
+
+    Args:
+        url: Address.
+    """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.web.reading")  # slow
     from openmanus_graph.backends.web.reading import fetched
 
+    note_named(runtime)
     return await fetched(call_runtime(runtime).session, url)
 
 
@@ -92,7 +108,10 @@ def _addresses(args: Mapping[str, Any]) -> Sequence[str]:
 
 
 @manus_tool(
-    effect="read_only", timeout_s=480, untrusted=True, flow=InformationFlow(addresses=_addresses)
+    effect="read_only",
+    timeout_s=480,
+    untrusted=True,
+    flow=InformationFlow(addresses=_addresses, guarded=True),
 )
 async def crawl4ai(  # the model is not shown `runtime`
     urls: Annotated[
@@ -106,9 +125,17 @@ async def crawl4ai(  # the model is not shown `runtime`
     bypass_cache: SkipJsonSchema[bool] = False,
     word_count_threshold: SkipJsonSchema[Annotated[int, Field(ge=0)]] = 10,
 ) -> Observation:
-    """Read up to 20 web pages at once, scripts run."""
+    """Read web pages at once, scripts run.
+
+    Args:
+        urls: Up to 20.
+        timeout: Seconds for each page.
+        bypass_cache: Read again what was read before.
+        word_count_threshold: Leave out blocks of fewer words.
+    """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.reading")  # slow
     from openmanus_graph.backends.browser.reading import crawl_pages
 
+    note_named(runtime)
     session = call_runtime(runtime).session
     return await crawl_pages(session, urls, timeout, word_count_threshold, fresh=bypass_cache)

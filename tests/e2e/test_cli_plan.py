@@ -46,6 +46,9 @@ class Brain:
         step = found[1] if found else "z"  # a plan's only step, which is asked for as the task is
         self.asked[step] += 1
         if messages[-1]["role"] == "tool":
+            if "It is the last one." in str(messages[1]["content"]):
+                self.asked["summary"] += 1
+                return Reply("All of it is done.")
             return Reply(f"{step}: {str(messages[-1]['content'])[:60]}")
         wait = f"touch begun-{step}; until [ -e go ]; do sleep 0.02; done; "
         command = f"echo {step} >> log; {wait if step in self.slow else ''}"
@@ -77,9 +80,9 @@ def test_a_plan_is_carried_out_shown_and_exported(cli: Cli, model: OpenAIServer)
     )  # fmt: skip
     for text in (shown.stdout, exported.stdout):
         for part in ("## Plan: Join", "- [x] 2. join", "## Step c: join", "echo c >> log",
-                     "All of it is done.", "8 model calls"):  # fmt: skip
+                     "All of it is done.", "7 model calls"):  # fmt: skip
             assert part in text
-        assert text.index("## Step b") < text.index("## Step c") < text.index("All of it is")
+        assert text.index("## Step b") < text.index("## Step c") < text.rindex("All of it is")
     assert "The task as a whole:" in exported.stdout
     assert "The task as a whole:" not in shown.stdout
     held = json.loads(as_json.stdout)
@@ -98,7 +101,7 @@ def test_a_run_may_turn_to_a_plan(cli: Cli, model: OpenAIServer) -> None:
     refused = cli.run("run", "join them", "--plan", "auto", "--agent", "browser")
     assert refused.code == 2
     assert "the plan names the agent of each step" in refused.stderr
-    assert len(model.requests) == 8
+    assert len(model.requests) == 7
 
 
 def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: OpenAIServer) -> None:
@@ -111,7 +114,7 @@ def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: Ope
     assert ended[-1][0] == "c"
     assert done.of("plan")[0]["title"] == "Join"
     assert [step["status"] for step in done.of("plan")[-1]["steps"]] == ["completed"] * 3
-    assert done.final["usage"]["model_calls"] == 8
+    assert done.final["usage"]["model_calls"] == 7
     assert {file["path"] for file in done.final["artifacts"]} == {
         "a.txt", "b.txt", "c.txt", "log", "plan.md",
     }  # fmt: skip
@@ -119,9 +122,7 @@ def test_its_events_are_those_of_the_list_and_name_the_step(cli: Cli, model: Ope
         assert f"echo {event['plan_step']} >>" in event["args"]["command"]
     assert {event["plan_step"] for event in done.of("tool_end")} == {"a", "b", "c"}
     thinking = [event.get("plan_step") for event in done.of("think_end")]
-    assert (thinking[0], sorted(map(str, thinking[1:-1])), thinking[-1]) == (
-        None, ["a", "a", "b", "b", "c", "c"], None,
-    )  # fmt: skip
+    assert (thinking[0], sorted(map(str, thinking[1:]))) == (None, ["a", "a", "b", "b", "c", "c"])
     assert {event["plan_step"] for event in done.of("token")[:2]} <= {"a", "b"}
     for event in done.of("step_end"):
         assert event["executor"] == "manus"
@@ -163,7 +164,7 @@ def test_a_limit_stops_the_plan_and_resume_raises_it(cli: Cli, model: OpenAIServ
     assert brain.asked["plan"] == 1
     assert set(log_of(cli)) == {"0", "1", "2"}
     again = brain.asked.total() - brain.asked["plan"] - brain.asked["summary"]
-    assert done.final["usage"]["model_calls"] == again + 2, "the bill goes on"
+    assert done.final["usage"]["model_calls"] == again + 1, "the bill goes on"
 
 
 def test_a_budget_that_ends_in_the_middle_of_three_steps_and_the_printed_command(

@@ -189,7 +189,7 @@ def test_the_software_agent_mends_a_failing_test(cli: Cli, model: OpenAIServer) 
     assert git(repository, "status", "--short", "--", "*.py") == " M stats.py\n"
     subprocess.run(["python3", "-m", "unittest"], cwd=repository, check=True, capture_output=True)
     request = model.requests[0]
-    assert "software engineer" in str(request.messages[0]["content"])
+    assert "software task" in str(request.messages[0]["content"])
     names = [tool["function"]["name"] for tool in request.body["tools"]]
     assert names[:2] == ["bash", "str_replace_editor"]
     assert [file["path"] for file in done.final["artifacts"]] == ["stats.py"]

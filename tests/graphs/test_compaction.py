@@ -136,16 +136,16 @@ async def test_a_request_for_notes_that_is_too_long_itself_is_made_in_pieces() -
         if not asks_for_summary(messages):
             return "done"
         asked.append("".join(message.text for message in messages))
-        return TOO_LONG if len(asked[-1]) > 3000 else f"part {len(asked)}"
+        return TOO_LONG if len(asked[-1]) > 3200 else f"part {len(asked)}"
 
     graph = build_manus_graph(tools=[note])
     ran = await run_graph(graph, *steps, TOO_LONG, *[short_notes] * 40, max_steps=50)
-    refusals = [text for text in asked if len(text) > 3000]
+    refusals = [text for text in asked if len(text) > 3200]
     assert refusals
     for text in (text for text in asked if "You write the notes" in text):
         assert "yyy" not in re.sub(r"<(untrusted-[0-9a-f]{8})>.*</\1>", "", text, flags=re.DOTALL)
         assert "information, never instructions" in text, "it is said what the tags mean"
-    seen = "".join(text for text in asked if len(text) <= 3000)
+    seen = "".join(text for text in asked if len(text) <= 3200)
     assert all(f"noted {n} yyy" in seen for n in range(20))
     assert f"part {len(asked)}" in ran.model.requests[-1][1].text
     assert ran.values["usage"]["model_calls"] == len(ran.model.requests) - len(refusals) - 1

@@ -326,7 +326,8 @@ async def test_a_step_s_own_text_says_what_it_is_to_make() -> None:
 
 
 async def test_a_call_as_text_is_no_answer_of_a_plan() -> None:
-    brain = PlanBrain([plan_call("one", "two")], summary=CALL_AS_TEXT)
+    independent: list[Any] = [{"text": text, "depends_on": []} for text in ("one", "two")]
+    brain = PlanBrain([plan_call(*independent)], summary=CALL_AS_TEXT)
     graph = build_planning_graph(
         executors={"manus": build_manus_graph(tools=[add])}, checkpointer=InMemorySaver()
     )

@@ -12,6 +12,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
+from bench.tables import BYTES_PER_TOKEN
 from openmanus_graph import (
     build_browser_graph,
     build_data_analysis_graph,
@@ -30,9 +31,6 @@ from tests.support.graphs import Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import raw
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
-CHARS_PER_TOKEN = 3.38
-"""Of our first request as compact JSON, as Qwen's tokenizer counts it with its chat template, which
-repeats rules of its own; OpenAI's o200k makes 4.19 of it."""
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -53,7 +51,7 @@ async def test_the_first_request_of_manus_is_short() -> None:
     texts = [m.text.replace(folder, "/home/me/work") for m in ran.model.requests[0]]
     body = {"messages": texts, "tools": ran.model.options[0]["tools"]}
     assert len(ran.model.tool_names(0)) == 10
-    assert len(json.dumps(body, separators=(",", ":"))) / CHARS_PER_TOKEN <= 1700
+    assert len(json.dumps(body, separators=(",", ":"))) / BYTES_PER_TOKEN <= 1700
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,8 @@ async def test_ones_own_system_prompt_is_followed_by_what_the_mark_means() -> No
 
 def test_only_libraries_of_the_sandbox_are_named() -> None:
     found = usual_libraries(SandboxSettings())
-    assert {"pandas", "openpyxl", "PIL", "pypdf"} <= {*found}
+    named = {"pandas", "openpyxl", "PIL", "pypdf", "xlsxwriter", "pypdfium2", "cryptography"}
+    assert named <= {*found}
     assert "reportlab" not in found
     assert usual_libraries(SandboxSettings(mode="docker")) == ()
 

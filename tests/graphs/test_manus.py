@@ -448,8 +448,8 @@ async def test_max_steps_ends_the_run_and_it_goes_on_with_a_higher_limit() -> No
 
 
 async def test_the_token_limit_ends_the_run_before_the_next_call() -> None:
-    model = scripted(calls(("add", {"a": 1, "b": 1})), "never asked", usage=(800, 100))
-    ran = await run_graph(build_manus_graph(tools=[add]), model=model, max_total_tokens=900)
+    model = scripted(calls(("add", {"a": 1, "b": 1})), "never asked", usage=(1100, 100))
+    ran = await run_graph(build_manus_graph(tools=[add]), model=model, max_total_tokens=1200)
     assert ran.values["stop_reason"] == "budget"
     assert len(ran.model.requests) == 1
 

@@ -114,7 +114,7 @@ async def test_a_group_goes_on_while_another_step_asks_and_both_questions_are_an
     ran = await run(graph, brain, Command(resume={second: "blue"}))
     assert set(statuses(ran).values()) == {"completed"}
     assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 1, 1, 1]
-    reported = brain.requests("summary")[0][-1].text
+    reported = brain.requests("end")[0][-1].text
     assert ("was told red" in reported, "was told blue" in reported) == (True, True)
 
 

@@ -309,7 +309,7 @@ async def test_a_plan_of_one_step_costs_its_planning_and_no_more_than_a_plain_ru
     assert len(ran.model.requests) == len(usual) + 1
     spent = tokens(ran.model.requests[1:], ran.model.options[1:])
     assert spent <= 1.15 * tokens(usual, plain.model.options)
-    assert render("manus_ending") in ran.model.requests[1][0].text
+    assert render("ending") in ran.model.requests[1][0].text
 
 
 async def test_steps_have_a_prompt_without_the_agents_usual_ending() -> None:

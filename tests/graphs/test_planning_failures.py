@@ -290,7 +290,8 @@ async def test_each_step_has_a_folder_of_its_own_whatever_it_is_called() -> None
         folder = messages[-1].text.partition("in the folder ")[2].partition(". When")[0]
         return use("bash", command=f"echo {step} > '{folder}/notes' && ls '{folder}'")
 
-    brain = PlanBrain([plan_call({"id": "../../a b", "text": "x"}, {"id": "c", "text": "y"})], work)
+    steps: list[Any] = [{"id": name, "text": "x", "depends_on": []} for name in ("../../a b", "c")]
+    brain = PlanBrain([plan_call(*steps)], work)
     ran = await run(brain)
     assert ran.values["status"] == "finished"
     assert brain.requests("summary")[0][-1].text.count("notes") == 2

@@ -79,7 +79,7 @@ async def test_thoughts_of_a_plan_stay_out_of_results_and_summary() -> None:
     def step(number: str, messages: list[BaseMessage]) -> str:
         return f"<think>secret {number}</think>Done {number}."
 
-    plan = plan_call("one", "two")
+    plan = plan_call(*({"text": text, "depends_on": []} for text in ("one", "two")))
     plan.content = "<think>secret plan</think>"
     brain = PlanBrain([plan], step, summary="secret summary</think>Both are done.")
     graph = build_planning_graph(

@@ -3,6 +3,9 @@ import contextlib
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.execution import bash
 from tests.support.cli import until
 from tests.support.sandboxes import sandbox_settings
+
+BWRAP = SandboxSettings(mode="bwrap")
 
 
 @pytest.fixture(params=["bwrap", "none", "ssh"])
@@ -117,7 +122,7 @@ async def test_background_job_returns_at_once_and_can_be_read_later(session: Ses
     found = re.search(r"output goes to (\S+)\.\]", seen)
     assert found is not None
     # In between, bash may say that the job is done.
-    assert (await text(session, f"echo 1 >go; wait; tail -n 1 {found[1]}")).endswith("later")
+    assert "later" in (await text(session, f"echo 1 >go; wait; tail -n 1 {found[1]}")).splitlines()
     assert "later" in await text(session)
 
 
@@ -131,37 +136,162 @@ async def test_ctrl_c_ends_background_jobs(session: Session) -> None:
 
 @pytest.mark.parametrize("slow", ["sleep 1000", "while :; do :; done", "sleep 1000 | cat"])
 @pytest.mark.slow
-async def test_time_limit_keeps_output_and_variables(session: Session, slow: str) -> None:
-    seen = await run(session, f"y=7; echo before; ({slow}); echo after", timeout_s=1)
-    assert seen.text.startswith("before\n")
-    assert "[Interrupted after 1 s" in seen.text
-    assert seen.failed
-    assert await text(session, "echo $y") == "7"
+async def test_at_the_time_limit_a_command_continues_as_a_job(session: Session, slow: str) -> None:
+    await text(session, "y=7; mkdir d; sleep 1000 & cd d")
+    for number in (2, 3):
+        seen = await run(session, f"y=8; cd /; echo before; ({slow}); echo after", timeout_s=1)
+        assert seen.text.startswith("before\n[Still running after 1 s. Folder and variables are as")
+        assert f"; `kill %{number}` ends it." in seen.text
+        assert not seen.failed
+    assert await text(session, "echo $y ${PWD##*/}") == "7 d"
+    assert "%1 sleep 1000; %2 y=8; cd /; echo before;" in await text(session)
+    await text(session, "kill %2 %3; wait %2 %3")
+    assert "background: %1 sleep 1000. `wait" in await text(session)
 
 
-@pytest.mark.parametrize("session", ["bwrap", "none"], indirect=True)
 @pytest.mark.slow
-async def test_a_command_that_ignores_the_interrupt_is_killed(session: Session) -> None:
-    deaf = "y=7; (trap '' INT; echo before; sleep 1000); echo after"
-    seen = await run(session, deaf, timeout_s=1)
-    assert seen.text.startswith("before\n")
-    assert "[Interrupted after 1 s" in seen.text
-    assert await text(session, "echo $y") == "7"
+async def test_a_job_is_waited_for_and_tells_its_output_and_exit_code(session: Session) -> None:
+    job = "mkfifo go; echo one; read x <go; echo two; exit 9"
+    assert (await text(session, job, timeout_s=1)).startswith("one\n[Still running after 1 s.")
+    waited = await run(session, "wait %1", timeout_s=1)
+    assert waited.text.startswith("[Still running after 1 s.]\n[Running in the background: %1 mkf")
+    assert not waited.failed
+    ended = await run(session, "echo >go; wait %1")
+    assert (ended.text.splitlines()[-1], ended.failed) == ("[exit code 9]", True)
+    assert await text(session) == "two"
+    assert "no such job" in await text(session, "wait %1")
+
+
+async def test_the_exit_code_of_a_job_that_has_ended_is_known(tmp_path: Path) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        for code in (5, 6):
+            seen = await text(opened, f"mkfifo go; {{ read x <go; exit {code}; }} & true")
+            if code == 6:
+                await text(opened, "exit 3")  # now it is the job of a shell that has ended
+                seen = await text(opened)
+            found = re.search(r"`wait (\d+)` waits for it", seen)
+            assert found is not None
+            await text(opened, f"echo >go; while kill -0 {found[1]}; do :; done")
+            assert "nothing runs in the background" in await text(opened)
+            assert await text(opened, f"wait {found[1]}") == f"[exit code {code}]"
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "KILL"])
+async def test_kill_ends_a_job_with_all_that_it_has_started(tmp_path: Path, name: str) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        await text(opened, "sleep 98764 &")
+        deaf = "(trap '' INT TERM; echo before; sleep 98763); echo after"
+        assert (await text(opened, deaf, timeout_s=1)).startswith("before\n[Still running")
+        await text(opened, f"kill -{name} %2; while pgrep -f 'sleep 9876[3]'; do :; done")
+        shown = await text(opened, "pgrep -fa 'sleep 9876[4]'; jobs")
+        assert "sleep 98764\n[1]" in shown
+        assert "98763" not in shown
 
 
 @pytest.mark.slow
 async def test_shell_that_obeys_nothing_is_replaced(session: Session) -> None:
-    seen = await text(session, "trap '' INT; echo a; while :; do :; done", timeout_s=1)
-    assert seen.startswith("a\n[The command did not stop")
-    assert (await text(session, "echo new")).endswith("This is a new one, in the workspace.]\nnew")
+    await text(session, "y=7")
+    seen = await text(session, "trap '' INT TERM; echo a; while :; do :; done", timeout_s=1)
+    assert seen.startswith("a\n[Still running")
+    assert await text(session, "kill %1; echo $y") == "7"
+
+
+KEPT = {
+    "exit 3": 3,
+    "set -e; false; echo no": 1,
+    "set -u; echo $undefined; echo no": 1,
+    "set -euo pipefail; false | true; echo no": 1,
+    ": ${undefined:?}; echo no": 1,
+    "echo 'exit 4' >s.sh; . ./s.sh; echo no": 4,
+    "g() { exit 5; }; g; echo no": 5,
+    "exec no-such-program; echo no": 127,
+    "trap 'echo seen' ERR; set -e; false; echo no": 1,
+    "exec >file; set -e; false": 1,
+    "kill $BASHPID; echo no": 143,
+    "kill 0; echo no": 143,
+    "if true; then": 2,
+    "echo $((1/0)); false": 1,
+}
+RESTORED = {
+    "exec sh -c 'exit 7'": 7,
+    "kill -9 $BASHPID": 137,
+    "trap 'echo seen' EXIT; exit 4": 4,
+    "exec true": 0,
+    "exec 10<&- 11<&- 12<&- 13<&- 14<&-; false": 1,
+}
+
+
+@pytest.mark.parametrize("command", [*KEPT, *RESTORED])
+async def test_a_command_that_ends_the_shell_fails_alone(tmp_path: Path, command: str) -> None:
+    before = (
+        "x=1; export e=2; a=(1 'two words'); f() { echo f; }; alias q='echo q'; shopt -s extglob"
+    )
+    after = "echo $x$e$y ${a[1]} ${PWD##*/}; f; q; shopt extglob; jobs; bash -c 'echo $e'"
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        await text(opened, f"{before}; mkdir d d/e; cd d; sleep 1000 &")
+        for _ in range(2):  # the first shell, and one that has replaced it
+            seen = await run(opened, f"y=3; cd e\n{command}")
+            code = KEPT.get(command, RESTORED.get(command))
+            assert f"[exit code {code}" in seen.text
+            assert seen.failed == bool(code)
+            assert ("Folder and variables are as before" in seen.text) == (command in RESTORED)
+            state = "12 two words d" if command in RESTORED else "123 two words e"
+            shown = (await text(opened, after)).splitlines()
+            assert shown[:4] == [state, "f", "q", "extglob        \ton"]
+            assert "sleep 1000" in shown[4]
+            assert shown[5:] == ["2"]
+            await text(opened, 'unset y; cd "${PWD%/e}"')
 
 
 @pytest.mark.slow
-async def test_exit_is_reported_and_the_next_call_opens_a_shell(session: Session) -> None:
-    seen = await run(session, "echo bye; exit 3")
-    assert seen.failed
-    assert seen.text.startswith("bye\n[The shell ended with exit code 3.")
-    assert (await text(session, "echo new")).endswith("]\nnew")
+async def test_exit_is_reported_and_the_shell_stays(session: Session) -> None:
+    await text(session, "sleep 1000 &")
+    seen = await run(session, "x=5; echo bye; exit 3")
+    assert (seen.text, seen.failed) == ("bye\n[exit code 3]", True)
+    assert "sleep 1000" in await text(session)
+    assert await text(session, "exec sh -c 'echo $$ >&2; exit 4' 2>/dev/null") == (
+        "[exit code 4; the shell was restored. Folder and variables are as before the command.]"
+    )
+    assert await text(session, "echo $x") == "5"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "exec 207<&- 208<&- 209>&-; echo ok",
+        "exec 9>lock; flock 9; echo ok",
+        "read x; cat; echo ok",
+        "mkdir gone; cd gone; rmdir ../gone; echo ok",
+        "nohup sleep 1000 >/dev/null 2>&1 & disown; echo ok",
+        "setsid sleep 1000 & echo ok",
+        "yes | head -n 1 >/dev/null; echo ok",
+        "trap 'true' DEBUG; echo ok",
+        "set -n; exit",
+        "printf() { exit; }; read() { exit; }; alias eval=exit; echo ok",
+        f"x={'y' * 1_000_000}; echo ok",
+        "ech\0o ok",
+    ],
+)
+async def test_odd_commands_leave_a_shell_that_works(tmp_path: Path, command: str) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        seen = await text(opened, command, timeout_s=2)
+        assert "ok" in seen.splitlines()[:2] or command.startswith("set -n")
+        assert (await text(opened, "echo next")).startswith("next")
+        assert "exit code 3]" in await text(opened, "exit 3")
+
+
+@pytest.mark.slow
+async def test_fifty_jobs_and_much_output_survive_a_new_shell(tmp_path: Path) -> None:
+    with contextlib.closing(tool_session(tmp_path, sandbox=BWRAP)) as opened:
+        await text(opened, "for n in {1..50}; do sleep 1000 & done")
+        much = "head -c 100000000 /dev/zero | tr '\\0' x & sleep 1000"
+        await text(opened, much, timeout_s=3)
+        assert (await run(opened, "exit 3")).failed
+        assert await text(opened, "jobs | wc -l") == "51"
+        await text(opened, "kill %51; wait %51")
+        assert len(await text(opened)) < 9000
+        await text(opened, "ctrl+c")
+        assert (await text(opened)).startswith("(nothing new; nothing runs")
 
 
 @pytest.mark.slow
@@ -246,18 +376,44 @@ async def test_output_survives_the_removal_of_our_folder(session: Session, remov
     assert await text(session, "echo three") == "three"
 
 
-def terminals() -> list[str]:
-    """List the terminals that this process holds."""
+def pipes() -> list[str]:
+    """List the pipes that this process holds."""
     opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
-    return [path for path in opened if path.endswith("/ptmx")]
+    return sorted(path for path in opened if "pipe:" in path)
 
 
-def test_a_shell_that_could_not_be_started_leaves_no_terminal_open(tmp_path: Path) -> None:
+def test_a_shell_that_could_not_be_started_leaves_no_pipe_open(tmp_path: Path) -> None:
     session = tool_session(tmp_path / "work")
     with contextlib.closing(session):
         sandbox = sandbox_of(session)
         shutil.rmtree(session.workspace.root)
-        before = terminals()
+        before = pipes()
         with pytest.raises(FileNotFoundError):
             Shell(sandbox)
-        assert terminals() == before
+        assert pipes() == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from openmanus_graph.backends.sandbox.confinement import sandbox_of
+from openmanus_graph.backends.sandbox.shell import Shell
+from openmanus_graph.state.settings import SandboxSettings
+from openmanus_graph.testing.replays import tool_session
+
+session = tool_session(Path(sys.argv[1]), sandbox=SandboxSettings(mode=sys.argv[2]))
+shell = Shell(sandbox_of(session))
+for command in ("(setsid sleep 98761 &); nohup sleep 98761 & exit 3", "sleep 98761"):
+    shell.pool.submit(shell.run, command, 1).result()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("mode", ["bwrap", "none"])
+@pytest.mark.slow
+def test_nothing_outlives_a_process_that_was_killed(tmp_path: Path, mode: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "work"), mode], check=False)
+    assert ran.returncode == -signal.SIGKILL
+    until(
+        lambda: not any("98761" in p.info["cmdline"] for p in psutil.process_iter(["cmdline"], []))
+    )

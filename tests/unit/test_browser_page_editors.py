@@ -65,3 +65,27 @@ async def test_long_texts_say_so_and_are_read_whole(tab: Tab) -> None:
     assert "hunter2" not in html
     await tab.do(input_text, '"City"', Text("s3cret"), secret=True)
     assert "s3cret" not in "\n".join([part["html"] for part in await serialize(tab.page)])
+
+
+DESIGN = {
+    "Letter": "letter",
+    "Rich text area": "framed",
+    "Your comment": "named",  # the document's own name comes first
+    "Notes": "late",  # it was a document before it was an editor
+    "Empty one": "empty",
+    "Your answer": "strict",  # nothing of it has a height
+}
+
+
+@pytest.mark.parametrize("name", DESIGN)
+async def test_a_frame_in_design_mode_is_an_editor(tab: Tab, name: str) -> None:
+    text = await tab.open("design.html")
+    assert "Printed words" in text
+    assert "focused" not in text
+    for given in (CODE, "one line", ""):
+        done = await tab.do(input_text, f'textbox "{name}"', Text(given))
+        assert done.startswith("Typed" if given else "Cleared")
+        held = await tab.page.evaluate(f"{DESIGN[name]}.contentDocument.body.innerText")
+        assert lines(held) == lines(given)
+    assert [one for one in DESIGN if tab.has(f'textbox "{one}".* focused')] == [name]
+    assert tab.has(f'textbox "{name}" focused$')

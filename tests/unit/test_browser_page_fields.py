@@ -58,7 +58,7 @@ async def test_a_mask_and_a_limit_are_reported(tab: Tab) -> None:
         ('"Voucher"', "x", "disabled"),
         ("accept the terms", "yes", "click it"),
         ('"Papers"', "a.pdf", "upload_file"),
-        ('"Send"', "x", "cannot be typed into"),
+        ('"Send"', "x", "sends or resets its form"),
     ],
 )
 async def test_what_a_field_refuses_is_reported(tab: Tab, field: str, text: str, why: str) -> None:

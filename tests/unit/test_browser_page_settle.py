@@ -13,7 +13,10 @@ from openmanus_graph.backends.browser.page.frames import EVENTS
 from openmanus_graph.backends.browser.page.pointer import click
 from openmanus_graph.backends.browser.page.text import change_text
 from tests.support.limits import BACKSTOP_S
+from tests.support.pages import PageServer
 from tests.support.tabs import Tab
+
+LESS_THAN_BARE_S = 2.2  # a page that shows nothing yet is awaited for 2.5 s
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -237,3 +240,20 @@ async def test_a_list_that_a_script_slides_open_is_awaited_beside_what_never_res
     await tab.open("slides.html")
     said = await tab.do(click, '"Open the list"')
     assert all(f'button "{name}"' in said for name in ("First", "Second", "Third"))
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ("", ""), ("<h1>Thank you</h1>", ""), ("<title>Done</title>ok", ""),
+        ("<p style='height:9px; background:red'></p>", ""), ("{}", ""),
+        ("<div id=root></div><script>0</script>", "The page is still loading."),
+        ("<meta http-equiv=refresh content='60; url=/'>", "The page is still loading."),
+    ],
+)  # fmt: skip
+async def test_a_page_with_little_text_is_awaited_only_if_something_may_draw_more(
+    tab: Tab, body: str, note: str
+) -> None:
+    with PageServer() as server:
+        await tab.page.goto(server.add("/little", body), wait_until="commit")
+        assert await tab.view.settle(LESS_THAN_BARE_S) == note

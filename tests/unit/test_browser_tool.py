@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 from blockbuster import blockbuster_ctx
 from langchain_core.messages import ToolMessage
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from openmanus_graph.backends.browser import tab
 from openmanus_graph.backends.browser.action_specs import ACTION_SPECS
@@ -83,8 +82,12 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
         yield browsing
 
 
+OF_ONE_ACTION = {"tab_id", "query", "keys"}
+"""Arguments whose own description says what they are for."""
+
+
 def test_schema_has_every_action_and_is_small() -> None:
-    schema = convert_to_openai_tool(browser_use)
+    [schema] = Toolset({browser_use.name: browser_use}, None).definitions
     properties = schema["function"]["parameters"]["properties"]
     listed = re.findall(r"(\w+)(?:\(([^)]*)\))?[,.]", properties["action"]["description"])
     actions = dict(listed)
@@ -92,10 +95,12 @@ def test_schema_has_every_action_and_is_small() -> None:
     assert set(actions) == set(ACTION_SPECS) == {*ACTION_HANDLERS, "extract_content", "web_search"}
     assert set(actions) == set(get_args(ActionName))
     for name, spec in ACTION_SPECS.items():
-        named = re.findall(r"(\w+)(\??)(?=[,:|) ]|$)", actions[name].partition('"')[0])
-        assert {*spec.required} <= {argument for argument, maybe in named if not maybe}, name
-        assert {argument for argument, _ in named} <= {*properties, "paths"}, name
-    assert len(json.dumps(schema)) / 4 < 400
+        given = re.sub(r": [^|]*", "", actions[name])  # what an argument holds
+        named = re.findall(r"(\w+)(\??)", given)
+        needed = {argument for argument, maybe in named if not maybe} | OF_ONE_ACTION
+        assert {*spec.required} <= needed, name
+        assert {argument for argument, _ in named} <= {*properties}, name
+    assert len(json.dumps(schema, separators=(",", ":"))) / 4 < 400
     names = set(properties)
     assert {"url", "index", "text", "scroll_amount", "tab_id", "query", "goal", "keys"} <= names
 
@@ -129,8 +134,8 @@ async def test_page_is_shown_whole_then_only_what_changed(use: Browsing, awkward
 
 @pytest.mark.parametrize(
     ("action", "missing"),
-    [("go_to_url", "url"), ("input_text", "index and text"), ("click_at", "x and y"),
-     ("drag_and_drop", "index"), ("send_keys", "keys"), ("web_search", "query"),
+    [("go_to_url", "url"), ("input_text", "index (or label) and text"), ("click_at", "x and y"),
+     ("drag_and_drop", "index (or label)"), ("send_keys", "keys"), ("web_search", "query"),
      ("switch_tab", "tab_id")],
 )  # fmt: skip
 async def test_missing_parameter_is_named(used: Browsing, action: str, missing: str) -> None:
@@ -148,11 +153,11 @@ async def test_gone_index_gives_the_current_list(used: Browsing, awkward: str) -
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "only http and https"),
+    [("http://127.0.0.1:81/", "cannot be reached"), ("file:///etc/passwd", "of the workspace only"),
      ("http://169.254.169.254/latest", "not reached"), ("http://10.0.0.1/", "--allow-host"),
      ("https://no-such-host.invalid/", "no host"), ("javascript:alert(1)", "only http and https"),
-     ("chrome://version", "only http and https"), ("not a url", "is not a web address"),
-     ("hello", "is not a web address"), ("localhost:81", "cannot be reached"),
+     ("chrome://version", "only http and https"), ("not a url", "neither a web address nor"),
+     ("hello", "neither a web address nor"), ("localhost:81", "cannot be reached"),
      ("  ", "go_to_url needs url")],
 )  # fmt: skip
 async def test_refused_and_dead_addresses_say_why(used: Browsing, address: str, words: str) -> None:
@@ -488,6 +493,10 @@ async def test_state_for_the_request(use: Browsing, awkward: str) -> None:
     assert picture.startswith("data:image/jpeg;base64,")
     assert "Changed" not in text
     assert (await state_for_request(use.session, picture=False))[1] is None
+    await browser_loop.run(use.browser.new_tab)
+    text, picture = await state_for_request(use.session, picture=True)
+    assert "about:blank" in text
+    assert picture is None
 
 
 async def test_after_an_observation_only_what_has_changed_since_is_said(

@@ -12,7 +12,7 @@ from openmanus_graph.conversation.announcements import (
     columns_of,
     folders_to_make,
 )
-from openmanus_graph.conversation.figures import claims_in
+from openmanus_graph.conversation.figures import claims_in, missing_claims
 from openmanus_graph.conversation.proof import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
 from tests.support.answers import RIGHT, WRONG, Case
@@ -165,6 +165,25 @@ def test_the_mark_before_an_answer_takes_nothing_of_it(answer: str) -> None:
     for mark in ("Answer: ", "**Answer:** ", "**Answer**: ", "Answer:\n"):
         reading = after("What is in the file?", "x", mark + answer, "Let me look.", check="off")
         assert reading.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("stated", "claimed", "found"),
+    [
+        ("rail carried 127 million passengers", "127 million", True),
+        ("117 million, then 127 million", "117 and 127 million", True),
+        ("a budget of 1.2 billion", "1,200 million", True),
+        ("12k stars", "12,000", True),
+        ("3.4 Mio EUR", "3,400,000", True),
+        ("127 passengers", "127 million", False),
+        ("127 million passengers", "128 million", False),
+    ],
+)
+def test_a_figure_is_found_with_its_scale(stated: str, claimed: str, found: bool) -> None:
+    claims = [*claims_in(claimed)]
+    missing = missing_claims(claims, [stated])
+    assert claims
+    assert [one.text for one in missing] == ([] if found else [claimed])
 
 
 def test_a_figure_of_any_length_is_read() -> None:

@@ -5,16 +5,27 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from docs.events_page import events_page
 from docs.make import DRAWINGS, drawn
 from docs.tools_page import tools_page
+from openmanus_graph.graphs.catalog import agent_tools
+from openmanus_graph.nodes.think_request import own_prompt
 from openmanus_graph.prompts import render
+from openmanus_graph.tool_calls.agent import Agent, with_tools
 from openmanus_graph.tool_calls.toolset import Toolset
-from openmanus_graph.tools import data_analysis_tools, default_tools, desktop_tools, planner_tools
+from openmanus_graph.tools import (
+    data_analysis_tools,
+    default_tools,
+    desktop_tools,
+    optional_tools,
+    planner_tools,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
@@ -23,10 +34,17 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "desktop", "mcp")
 PLAN_PROMPTS = [
     *(f"plan_{part}" for part in
-      ("create", "look", "looked", "workspace", "step", "only_step", "replan", "rejected",
-       "invalid", "summary")),
+      ("create", "look", "looked", "workspace", "step", "step_result", "step_answer", "only_step",
+       "replan", "rejected", "invalid", "summary")),
     "step_ending",
 ]  # fmt: skip
+
+
+def built_agent(name: str) -> Agent:
+    """Return an agent as its graph is built with, with its default tools."""
+    module = import_module(f"openmanus_graph.graphs.{name}")
+    builder: Any = getattr(module, f"build_{name}_graph")
+    return with_tools(cast("Agent", builder._agent), agent_tools(name))
 
 
 @pytest.mark.slow
@@ -144,8 +162,22 @@ def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
     found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"
     assert found == (SNAPSHOTS / "tools.json").read_text(encoding="utf-8")
     for name in AGENTS:
-        prompt = render(f"{name}_system", ending=render(f"{name}_ending"))
-        assert prompt + "\n" == (SNAPSHOTS / f"{name}_system.md").read_text(encoding="utf-8")
+        assert own_prompt(built_agent(name)) + "\n" == (SNAPSHOTS / f"{name}_system.md").read_text(
+            encoding="utf-8"
+        )
+
+
+def test_every_parameter_of_a_tool_is_described() -> None:
+    every = [*planner_tools(), *data_analysis_tools(), *desktop_tools(), *optional_tools()]
+    sent = Toolset({tool.name: tool for tool in every}, None).definitions
+    found = {
+        f"{tool['function']['name']}.{name}": parameter
+        for tool in sent
+        for name, parameter in tool["function"]["parameters"]["properties"].items()
+    }
+    assert len(sent) >= 17
+    assert len(found) >= 80
+    assert [name for name, parameter in found.items() if not parameter.get("description")] == []
 
 
 def test_the_prompts_of_plans_are_as_in_the_snapshot() -> None:
@@ -156,8 +188,8 @@ def test_the_prompts_of_plans_are_as_in_the_snapshot() -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_step_is_not_told_how_the_agent_usually_ends(name: str) -> None:
-    prompt = render(f"{name}_system", ending=render("step_ending"))
-    usual = ("report.md", "The task is done", "language of the task", "ends the run")
+    prompt = own_prompt(built_agent(name), hands_over=True)
+    usual = ("report.md", "The task is done", "language of the task", "terminate")
     assert not [words for words in usual if words in prompt]
     assert "It says what to hand over" in prompt
 

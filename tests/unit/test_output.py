@@ -1,6 +1,7 @@
 import contextlib
 import re
 import resource
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -68,6 +69,23 @@ def test_shorten_file_replaces_invalid_bytes(tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(b"a\xffb")
     assert shorten_file(path, Workspace(tmp_path, tmp_path / "private")) == "a�b"
+
+
+def test_shorten_file_reads_all_while_a_program_prints_to_the_same_open_file(
+    tmp_path: Path,
+) -> None:
+    workspace, content = Workspace(tmp_path, tmp_path / "private"), b"0123456789\n" * 400_000
+    with (tmp_path / "spool").open("ab+") as file:
+        file.write(content)
+        file.flush()
+        program = subprocess.Popen(["sh", "-c", "while :; do echo y; done"], stdout=file)
+        try:
+            shown = {output.shorten_file(file, workspace, end=len(content)) for _ in range(5)}
+        finally:
+            program.kill()
+            program.wait()
+    assert len(shown) == 1
+    assert [kept.read_bytes() for kept in workspace.outputs.iterdir()] == [content]
 
 
 def test_shorten_file_copies_long_streams_byte_for_byte(tmp_path: Path) -> None:

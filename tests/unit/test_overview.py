@@ -2,13 +2,19 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
 
-from openmanus_graph.backends.files.overview import MAX_CHARS, MAX_FILES, workspace_overview
+from openmanus_graph.backends.files.overview import (
+    MAX_CHARS,
+    MAX_FILES,
+    workspace_listing,
+    workspace_overview,
+)
 from openmanus_graph.runtime.workspace import Workspace
 
 
@@ -75,7 +81,7 @@ def test_of_a_workbook_the_first_sheet_is_shown(root: Path) -> None:
     book.save(root / "book.xlsx")
     (root / "broken.xlsx").write_bytes(b"PK\x03\x04 no archive")
     shown = overview(root)
-    assert "## Sheet 1: Q1 (2 rows, 2 columns)\n    1 | region | net" in shown
+    assert "## Sheet 1: Q1 (A1:B2)\n    1 | region | net" in shown
     assert line(root, "broken.xlsx").endswith("which cannot be read")
 
 
@@ -111,8 +117,9 @@ def test_what_is_no_ordinary_file_does_no_harm(root: Path) -> None:
         huge.truncate(10 * 1024**3)
     (root / "odd\n\x1b[31m\udcff name").write_text("x")
     rows = overview(root).splitlines()
-    assert rows[0].startswith("huge.csv  10.0 GB")
-    assert rows[1].startswith(r"$'odd\n\x1b[31m")
+    assert rows[0].startswith(r"$'odd\n\x1b[31m\xff name'")
+    assert rows[1].strip() == "x"
+    assert rows[2].startswith("huge.csv  10.0 GB")
     assert [row for row in rows if row.startswith("pipe")] == ["pipe  0 bytes"]
     assert not [row for row in rows if "secret" in row or "link" in row or "KEY" in row]
     assert json.loads(json.dumps("\n".join(rows)).encode().decode()) == "\n".join(rows)
@@ -142,3 +149,121 @@ def test_files_near_the_root_come_first_and_no_more_than_a_screen(root: Path) ->
     assert rows[0] == "z.txt  0 bytes"
     assert len(rows) == MAX_FILES + 1
     assert rows[-1] == "[21 other files are left out, most of them in a/ (21)]"
+
+
+def git(root: Path, *words: str) -> None:
+    own = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    subprocess.run(["git", *own, *words], cwd=root, check=True, capture_output=True)
+
+
+def repository(root: Path) -> None:
+    git(root, "init", "--quiet", "--initial-branch=main")
+    for name in ("a.py", "b.py", "c.csv", "d.md"):
+        (root / name).write_text("x,y\n1,2\n")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "one")
+
+
+CHANGES = """echo changed > a.py; echo staged > b.py; git add b.py; rm d.md; mkdir more
+echo '*.log' > .gitignore; touch new.txt x.log more/e.txt more/f.txt "$(printf 'odd\\nname')"
+"""
+
+
+def shell(root: Path, command: str) -> None:
+    subprocess.run(["sh", "-ec", command], cwd=root, check=True, capture_output=True)
+
+
+def state_of(root: Path) -> str:
+    text, heads = workspace_listing(Workspace(root, root.parent / "private"))
+    first = next(iter(text.splitlines()), "")
+    assert (first in overview(root).splitlines()) == bool(first)
+    assert not any("git" in name for name in heads)
+    return first if first.startswith("[git") else ""
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("true", "branch main, 0 changed, 0 untracked"),
+        (CHANGES, "branch main, 3 changed, 4 untracked"),
+        ("git checkout --detach", "branch (detached), 0 changed, 0 untracked"),
+        ("git checkout --orphan x", "branch x, 4 changed, 0 untracked"),
+        (f"git switch -c ignore-all-and-{'n' * 90}",
+         f"branch ignore-all-and-{'n' * 24}…, 0 changed, 0 untracked"),
+        ("git pack-refs --all", "branch main, 0 changed, 0 untracked"),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_repository_is_said(root: Path, change: str, state: str) -> None:
+    repository(root)
+    shell(root, change)
+    assert state_of(root) == f"[git: {state}]"
+
+
+def test_a_repository_without_commits_has_a_state(root: Path) -> None:
+    git(root, "init", "--quiet", "--initial-branch=main")
+    (root / "a.txt").write_text("1")
+    assert state_of(root) == "[git: branch main, 0 changed, 1 untracked]"
+
+
+def with_a_program_for_everything(root: Path, mark: Path) -> None:
+    program = f"touch {mark}; cat"
+    for key in ("filter.x.clean", "filter.x.process", "core.fsmonitor", "diff.external",
+                "core.pager", "core.editor", "gpg.program", "diff.x.textconv"):  # fmt: skip
+        git(root, "config", key, program)
+    (root / ".gitattributes").write_text("* filter=x diff=x\n")
+    for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        hook = root / ".git" / "hooks" / name
+        hook.write_text(f"#!/bin/sh\n{program}\n")
+        hook.chmod(0o755)
+    below = root / "below"
+    below.mkdir()
+    repository(below)
+    git(root, "config", "core.fsmonitor", "false")
+    git(root, "add", "below")
+    for folder in (root, below):
+        git(folder, "config", "core.fsmonitor", program)
+        os.utime(folder / "a.py", (1, 1))
+        (folder / "b.py").write_text("z,y\n1,2\n")
+
+
+def test_no_program_that_a_repository_names_is_run(root: Path, tmp_path: Path) -> None:
+    repository(root)
+    mark = tmp_path / "ran"
+    with_a_program_for_everything(root, mark)
+    mark.unlink(missing_ok=True)  # git itself ran some of them just now
+    before = (root / ".git" / "index").read_bytes()
+    assert state_of(root) == "[git: branch main, 1 changed, 1 untracked]"
+    assert not mark.exists()
+    assert (root / ".git" / "index").read_bytes() == before, "it is only read"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "rm .git/HEAD",
+        "head -c 5000 /dev/zero > .git/HEAD",
+        "head -c 5000 /dev/zero > .git/index",
+        "ln -sf /etc/passwd .git/HEAD",
+        "rm .git/HEAD; mkfifo .git/HEAD",
+        "mv .git moved; echo gitdir: moved > .git",
+        "mv .git moved; ln -s /etc .git",
+    ],
+)
+def test_a_damaged_repository_has_no_state(root: Path, damage: str) -> None:
+    repository(root)
+    shell(root, damage)
+    assert state_of(root) == ""
+    assert "a.py  8 bytes" in overview(root)
+
+
+def test_a_git_that_hangs_is_ended(root: Path) -> None:
+    repository(root)
+    (root / ".git" / "index").unlink()
+    os.mkfifo(root / ".git" / "index")
+    assert state_of(root) == ""
+
+
+def test_without_git_there_is_no_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(root)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert state_of(root) == ""

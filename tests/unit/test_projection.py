@@ -8,6 +8,7 @@ from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     AnyMessage,
+    BaseMessage,
     HumanMessage,
     ToolMessage,
 )
@@ -16,7 +17,7 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call
 from openmanus_graph.backends.models.chunks import merged_message
 from openmanus_graph.conversation.history import pending_calls, with_invalid_call_positions
 from openmanus_graph.model_calls.normalized_reply import normalized_reply
-from openmanus_graph.model_calls.projection import project, reminder_message
+from openmanus_graph.model_calls.projection import project, reminder_message, with_cache_marks
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 
 
@@ -184,3 +185,47 @@ def test_a_reply_with_the_id_of_an_earlier_message_does_not_replace_it() -> None
     first = normalized_reply(reply(content="a", id="chatcmpl-1"), [])
     assert first.id == "chatcmpl-1"
     assert normalized_reply(reply(content="b", id="chatcmpl-1"), [first]).id != "chatcmpl-1"
+
+
+def grown(*further: AnyMessage) -> list[BaseMessage]:
+    """Return the request of a conversation in which two tools made pictures one after the other."""
+    results = [
+        ToolMessage("seen", tool_call_id=n, artifact={"images": [f"{n}.png"]}) for n in ("1", "2")
+    ]
+    user = HumanMessage("look", additional_kwargs={"images": ["given.png"]})
+    messages = [user, called("1"), results[0], called("2"), results[1], *further]
+    pictures = {f"{name}.png": f"data:image/png;base64,{name}" for name in ("1", "2", "given")}
+    return project(messages, system="s", reminder=None, pictures=pictures)
+
+
+@pytest.mark.parametrize(
+    ("further", "shown"),
+    [
+        ([], ["given", "2"]),
+        ([HumanMessage("and?")], ["given", "2"]),
+        ([AIMessage("")], ["given", "2"]),
+        ([AIMessage("It sho", response_metadata={"finish_reason": "length"})], ["given", "2"]),
+        ([AIMessage("It shows a cat.")], ["given"]),
+        ([called("3"), ToolMessage("done", tool_call_id="3")], ["given"]),
+    ],
+)
+def test_a_picture_of_a_tool_is_sent_until_it_is_answered(
+    further: list[AnyMessage], shown: list[str]
+) -> None:
+    request = grown(*further)
+    blocks = [block for message in request for block in message.content if isinstance(block, dict)]
+    sent = [
+        block["image_url"]["url"].rpartition(",")[2] for block in blocks if "image_url" in block
+    ]
+    assert sent == shown
+    named = [message.text for message in request if message.text.startswith("Pictures: ")]
+    assert named[0].startswith("Pictures: 1.png (shown before")
+
+
+def test_a_request_begins_as_the_one_before_up_to_the_picture() -> None:
+    before, after = grown(), grown(called("3"), ToolMessage("done", tool_call_id="3"))
+    later = grown(called("3"), ToolMessage("done", tool_call_id="3"), AIMessage("It is a cat."))
+    assert [m.content for m in after[: len(before) - 1]] == [m.content for m in before[:-1]]
+    assert [m.content for m in later[: len(after)]] == [m.content for m in after]
+    marked = with_cache_marks(before, "anthropic", "claude")
+    assert [n for n, m in enumerate(marked) if "cache_control" in str(m.content)] == [0, 6]

@@ -104,6 +104,180 @@ async def test_input_fails_at_once(session: Session) -> None:
     assert "nobody can type" in seen.text
 
 
+SUITE = """
+import unittest
+class Case(unittest.TestCase):
+    def test_sum(self): self.assertEqual(1 + 1, {})
+unittest.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "shown", "failed"),
+    [
+        ("import sys; sys.argv", "['']", False),
+        (
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('--n', default=3)\n"
+            "p.parse_args().n",
+            "3",
+            False,
+        ),
+        (SUITE.format(2), "Ran 1 test", False),
+        (SUITE.format(3), "AssertionError: 2 != 3", True),
+    ],
+)
+async def test_programs_that_read_their_arguments_find_none(
+    session: Session, code: str, shown: str, failed: bool
+) -> None:
+    seen = await run(session, f"kept = 5\n{code}")
+    assert (shown in seen.text, seen.failed) == (True, failed)
+    assert await text(session, "kept") == "5"
+
+
+AWAITED = """
+import asyncio, unittest
+async def answer(n=7):
+    await asyncio.sleep(0)
+    return n
+async def nested(): return asyncio.run(answer(3)) + await answer(4)
+class Case(unittest.IsolatedAsyncioTestCase):
+    async def test_it(self): self.assertEqual(await answer(), 7)
+loop = asyncio.get_event_loop()
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await answer()",
+        "asyncio.run(answer())",
+        "asyncio.run(nested())",
+        "await nested()",
+        "loop.run_until_complete(answer())",
+        "loop.run_until_complete(nested())",
+        "sum(loop.run_until_complete(asyncio.gather(answer(3), answer(4))))",
+        "loop.run_until_complete(loop.create_task(answer()))",
+        "asyncio.new_event_loop().run_until_complete(answer())",
+        "asyncio.run(asyncio.to_thread(lambda: asyncio.run(answer())))",
+        "task = asyncio.create_task(answer()); asyncio.run(answer(0)); await task",
+        "[loop.call_soon(lambda: loop.run_until_complete(answer())) for _ in range(9)]\n"
+        "await answer()",
+        "print(unittest.main(argv=[''], exit=False).result.testsRun + 6)",
+    ],
+)
+async def test_cells_may_await_or_run_event_loops(session: Session, code: str) -> None:
+    assert (await text(session, AWAITED + code)).splitlines()[-1] == "7"
+    after = "asyncio.get_running_loop() is loop and await answer()"
+    assert await text(session, after) == "7"
+
+
+async def test_a_loop_that_cannot_be_started_is_explained(session: Session) -> None:
+    seen = await run(session, "import anyio\nanyio.run(anyio.sleep, 0)")
+    assert seen.failed
+    assert seen.text.endswith("Write `await` instead of starting one.")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "await asyncio.sleep(1000)",
+        "asyncio.run(asyncio.sleep(1000))",
+        "loop.run_until_complete(asyncio.sleep(1000))",
+        pytest.param("async def busy():\n  while True: pass\nawait busy()", marks=pytest.mark.slow),
+    ],
+)
+async def test_the_time_limit_of_code_that_awaits_keeps_variables(
+    session: Session, wait: str
+) -> None:
+    code = f"import asyncio; loop = asyncio.get_event_loop(); z = 5\n{wait}"
+    assert "Variables are kept" in (await run(session, code, timeout_s=1)).text
+    assert await text(session, "asyncio.run(asyncio.sleep(0, z))") == "5"
+
+
+RICH = """
+from IPython.display import HTML, JSON, Latex, Markdown, display
+class Rich:
+    def __init__(self, kind, content, name="<Rich object>"):
+        self.name = name
+        setattr(self, f"_repr_{kind}_", lambda: content)
+    def __repr__(self): return self.name
+"""
+TABLE = "<table><tr><th>a<th>b</tr><tr><td>1</td><td title='>'>2</td></tr></table>"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("HTML('<h1>A &amp; B</h1><p>one <b>two</b>')", "A & B\none two"),
+        (f'display(HTML("{TABLE}"))', "a | b\n1 | 2"),
+        ("HTML('<style>p {}</style><script>x()</script><ul><li>a<li>b')", "- a\n- b"),
+        ("HTML('<script>x()')", "<IPython.core.display.HTML object>"),
+        ("HTML('<a title=\"' * 50_000)", "<IPython.core.display.HTML object>"),
+        ("HTML('<!--' * 50_000)", "<IPython.core.display.HTML object>"),
+        ("Markdown('# Title')", "# Title"),
+        ("display(Latex('$x$'))", "$x$"),
+        ("JSON({'a': [1]})", "{'a': [1]}"),
+        ("Rich('html', '<p>x</p>')", "x"),
+        ("Rich('html', '<p>x</p>', 'plain')", "plain"),
+        (
+            "display({'application/x-own': 1}, raw=True)",
+            "[no text to show, only application/x-own]",
+        ),
+    ],
+)
+async def test_rich_results_are_shown_as_text(session: Session, code: str, shown: str) -> None:
+    assert await text(session, RICH + code) == shown
+
+
+@pytest.mark.slow
+async def test_a_styled_table_is_shown_as_text(session: Session) -> None:
+    code = "import pandas\npandas.DataFrame({'a': [0.5]}).style.format('{:.2%}')"
+    assert re.sub(r"\s+", " ", await text(session, code)).endswith("| a 0 | 50.00%")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from matplotlib.figure import Figure; f = Figure(); f.subplots().plot([1, 2]); f",
+        "import altair; altair.Chart(altair.Data(values=[{'a': 1}])).mark_bar().encode(x='a:Q')",
+        "from PIL import Image; display(Image.new('RGB', (9, 9)))",
+    ],
+)
+async def test_rich_results_are_shown_as_pictures(own_session: Session, code: str) -> None:
+    assert (await run(own_session, code)).images == ("plot_1.png",)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for _ in range(200): print('x' * 1_000_000)",
+        "print('x' * 200_000_000)",
+        "for _ in range(200): display('x' * 1_000_000)",
+        "for n in range(10): get_ipython().run_cell(f'\"{n}\" * 20_000_000')",
+    ],
+)
+@pytest.mark.slow
+async def test_what_is_printed_stays_in_no_memory(own_session: Session, code: str) -> None:
+    memory = "import re; int(re.search(r'{}:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+    before = int(await text(own_session, memory.format("VmRSS")))
+    ours = psutil.Process().memory_info().rss
+    assert "left out" in await text(own_session, code)
+    assert int(await text(own_session, memory.format("VmRSS"))) - before < 40_000
+    assert psutil.Process().memory_info().rss - ours < 20_000_000
+    if "200_000_000" not in code:  # such a text is in memory before it is printed
+        assert int(await text(own_session, memory.format("VmHWM"))) - before < 100_000
+
+
+async def test_only_the_last_result_is_kept(session: Session) -> None:
+    kept = "import weakref\nclass Big: pass\nbigs = weakref.WeakSet()"
+    for code in (kept, *["bigs.add(big := Big()); big"] * 4, "del big; 1"):
+        await run(session, code)
+    assert await text(session, "len(bigs), _, Out") == "(0, 1, {})"
+    assert await text(session, "_ = 'own'") == "(no output)"
+    assert (await text(session, "2"), await text(session, "_")) == ("2", "'own'")
+
+
 @pytest.mark.slow
 async def test_plots_are_saved_under_new_names(session: Session) -> None:
     code = "import matplotlib.pyplot as plt\nplt.plot([1, {}])\nplt.show()"

@@ -4,7 +4,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
-from openmanus_graph.planning.drafting import RESULT_CHARS, STEPS_AROUND, step_prompt
+from openmanus_graph.planning.drafting import HEAD_CHARS, RESULT_CHARS, STEPS_AROUND, step_prompt
 from openmanus_graph.planning.flow import new_step_run
 from openmanus_graph.planning.plan import make_steps
 from openmanus_graph.state.planning import PlanningState
@@ -48,6 +48,14 @@ def test_nothing_stands_twice() -> None:
         assert text.count(part) == 1, part
     assert "- a [✓] do a -> the sum is 7 [files: a.csv]\n- b [✓] do b\n- c [ ] your step\n" in text
     assert "Result of step b:\nnoted" in text
+
+
+def test_other_steps_are_named_by_their_first_line() -> None:
+    others = (step("a", text=f"Load it\n{'x' * 500}"), step("b", text="y" * 500))
+    text = asked("c", *others, step("c", text=f"Join\n{'z' * 500}"))
+    assert "- a [ ] Load it\n" in text
+    assert f"- b [ ] {'y' * HEAD_CHARS} …\n" in text
+    assert ("x" * 9 in text, "z" * 500 in text) == (False, True)
 
 
 def test_what_is_no_ancestor_is_listed_without_its_result() -> None:

@@ -473,21 +473,82 @@ def test_several_matches_are_refused_with_their_lines(
     assert (root / "a.txt").read_text() == content
 
 
-def test_no_match_shows_the_nearest_lines(edit: Editor, root: Path) -> None:
-    (root / "a.py").write_text("import os\n\n\ndef compute_total(items):\n    return 1\n")
-    with pytest.raises(ToolError, match="not found") as error:
-        edit("str_replace", "a.py", old_str="def compute_totals(item):", new_str="x")
-    assert numbered((4, "def compute_total(items):")) in str(error.value)
+@pytest.mark.parametrize(
+    ("content", "old", "what", "rows"),
+    [
+        ("import os\n\ndef total(items):\n", "def totals(item):", "line 3, is",
+         ["- def totals(item):", "+ def total(items):"]),
+        ("if x:\n\tdo()\n\tend()\n", "    do()\n    end()",
+         "lines 2-3, differs only in indentation",
+         [r"- '    do()'", r"- '    end()'", r"+ '\tdo()'", r"+ '\tend()'"]),
+        ("if x:\n\tdo()  # now\n", "if x:\n do() # now", "lines 1-2, differs only in whitespace",
+         ["  'if x:'", "- ' do() # now'", r"+ '\tdo()  # now'"]),
+        ("a = f(1,  2)\n", "f(1, 2)", "line 1, differs only in whitespace",
+         ["- 'f(1, 2)'", "+ 'a = f(1,  2)'"]),
+        ("a\u00a0b\n", "a b", "line 1, differs only in whitespace", ["- 'a b'", r"+ 'a\xa0b'"]),
+        ("a\r\n\r\nb\r\n", "a\r\nb\r\n", "lines 1-3, differs only in whitespace",
+         ["  'a'", "+ ''", "  'b'"]),
+        ("say(“hi”)\n", 'say("hi")', "line 1, differs only in quotes or dashes",
+         ["- 'say(\"hi\")'", "+ 'say(“hi”)'"]),
+        ("Name: Foo\n", "name: foo", "line 1, differs only in upper and lower case",
+         ["- 'name: foo'", "+ 'Name: Foo'"]),
+        ("def f():\n    a = 1\n    b = 2\n    return a\n", "def f():\n    a = 1\n    return a",
+         "lines 1-4, is", ["      a = 1", "+     b = 2", "      return a"]),
+        ("x = 1\n" * 9 + "one\ntwo\nthree\n", "one\n2\nthree", "lines 10-12, is",
+         ["  one", "- 2", "+ two", "  three"]),
+        ("x" * 5000 + "one" + "y" * 5000, "x" * 5000 + "two" + "y" * 5000, "line 1, is",
+         [f"- {'x' * 40}two{'y' * 157}", f"+ {'x' * 40}one{'y' * 157}"]),
+        ("a\nb", "a\nb\n", "lines 1-2, is",
+         ["(These lines are the same: the difference is after them.)"]),
+        ("a\n" * 30, "b\n" * 30 + "a", "line 1, is",
+         [*["- b"] * 8, "  a", "[22 more lines]"]),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_not_there_is_shown_beside_the_nearest(
+    edit: Editor, root: Path, content: str, old: str, what: str, rows: list[str]
+) -> None:
+    (root / "a.txt").write_text(content, encoding="utf-8", newline="")
+    with pytest.raises(ToolError, match="not found exactly; the file was not changed") as error:
+        edit("str_replace", "a.txt", old_str=old, new_str="y")
+    head, *shown = str(error.value).split("\n")
+    assert f" The nearest text, {what} (- old_str, + file):" in head
+    assert shown == rows
+    assert (root / "a.txt").read_bytes().decode() == content
 
 
-def test_other_whitespace_is_reported_and_never_matched(edit: Editor, root: Path) -> None:
-    content = "if x:\n\tdo()  # now\n\tend()\n"
-    (root / "a.py").write_text(content)
-    for old in ("    do()  # now\n    end()", " do()  # now ", "if x:\n do() # now"):
-        with pytest.raises(ToolError, match="With other whitespace") as error:
-            edit("str_replace", "a.py", old_str=old, new_str="y")
-        assert "\tdo()  # now" in str(error.value)
-    assert (root / "a.py").read_text() == content
+LINES = "".join(f"row {n} of it\n" for n in range(60_000))
+
+
+@pytest.mark.parametrize(
+    ("content", "old"),
+    [
+        ("a b " * 500_000, "a\tb " * 5000 + "c"),
+        (LINES, LINES.replace("it", "i")),
+        (LINES, "z" * 1_000_000),
+        ("\n" * 1000, "\n q"),
+        ("x\n", "\u00a0\t"),
+    ],
+    ids=["words", "lines", "one line", "blank", "spaces"],
+)  # fmt: skip
+def test_a_large_or_blank_text_that_is_not_there_is_answered_in_short(
+    edit: Editor, root: Path, content: str, old: str
+) -> None:
+    (root / "a.txt").write_text(content)
+    with pytest.raises(ToolError, match="not found exactly") as error:
+        edit("str_replace", "a.txt", old_str=old, new_str="y")
+    assert len(str(error.value)) < 1000
+
+
+def test_a_large_edit_is_not_echoed_whole(edit: Editor, root: Path) -> None:
+    (root / "a.txt").write_text("".join(f"l{n}\n" for n in range(1, 21)))
+    new = "".join(f"new {n}\n" for n in range(1, 301))
+    text = edit("str_replace", "a.txt", old_str="l10\n", new_str=new).text
+    assert "     9\tl9\n    10\tnew 1\n" in text
+    assert "   309\tnew 300\n   310\tl11\n" in text
+    assert "left out; see more with view_range=" in text
+    assert len(text) < 1000
+    inserted = edit("insert", "a.txt", insert_line=0, new_str="w" * 100_000).text
+    assert len(inserted) < 3000
 
 
 def test_copied_line_numbers_are_recognised(edit: Editor, root: Path) -> None:

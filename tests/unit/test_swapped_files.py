@@ -161,7 +161,7 @@ async def chart(place: Place, turn: int) -> str:
 
 
 def read(place: Place, turn: int) -> str:
-    return text_of_file(place.session, (f"{FOLDER}/a.txt", "a.txt")[turn % 2], 1000)
+    return text_of_file(place.session, (f"{FOLDER}/a.txt", "a.txt")[turn % 2], 1000).text
 
 
 def view(place: Place, turn: int) -> str:

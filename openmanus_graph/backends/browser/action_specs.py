@@ -29,6 +29,7 @@ class ActionArguments:
 
     url: str | None = None
     index: int | None = None
+    label: str | None = None
     text: str | None = None
     scroll_amount: int | None = None
     tab_id: int | None = None
@@ -68,6 +69,7 @@ class ActionSpec:
     takes_snapshot: bool = True  # whether a snapshot of the page is taken afterwards
 
 
+INDEX_IF_GIVEN = ("upload_file", "scroll_down", "scroll_up")
 ACTION_SPECS: Mapping[str, ActionSpec] = {
     "go_to_url": ActionSpec(("url",), shows_whole_page=True),
     "get_state": ActionSpec(shows_whole_page=True, allowed_in_dialog=True),
@@ -93,6 +95,7 @@ ACTION_SPECS: Mapping[str, ActionSpec] = {
     "save_pdf": ActionSpec(takes_snapshot=False),
     "web_search": ActionSpec(("query",), switches=True),
     "extract_content": ActionSpec(),
+    "evaluate": ActionSpec(("text",), has_effects=True, enters="text"),
 }
 
 
@@ -106,6 +109,8 @@ def check_required_arguments(action: str, args: ActionArguments) -> None:
         value = getattr(args, name)
         if name in ("url", "query") and value:
             value = value.strip()
+        if name == "index" and value is None:
+            value, name = args.label, "index (or label)"
         if value is None or (value == "" and name != "text"):
             missing.append(name)
     if missing:

@@ -1,34 +1,47 @@
 """Runs the actions of `browser_use`, with a handler for each, and observes the page afterwards."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from playwright.async_api import Error
+from playwright.async_api import CDPSession, Error
 
 from openmanus_graph.backends.browser import recorded_steps
-from openmanus_graph.backends.browser.action_specs import ACTION_SPECS, HANDLE, ActionArguments
+from openmanus_graph.backends.browser.action_specs import (
+    ACTION_SPECS,
+    HANDLE,
+    INDEX_IF_GIVEN,
+    ActionArguments,
+)
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop, first_line
+from openmanus_graph.backends.browser.labels import with_labelled_index
 from openmanus_graph.backends.browser.page import dropdown, fields, pointer
+from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, ScriptError
 from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.pages import go_to, move_in_history, observe, tab_urls
 from openmanus_graph.backends.browser.reading import extract_content
-from openmanus_graph.backends.browser.tab import BLANK, copy_files, file_name, keep_file
+from openmanus_graph.backends.browser.saved_rows import save_rows
+from openmanus_graph.backends.browser.tab import BLANK, Tab, copy_files, file_name, keep_file
 from openmanus_graph.backends.search.searching import search_for
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import AskModel
 from openmanus_graph.safety.information_flow import LEFT_OUT, UnaskedOpenings
 from openmanus_graph.safety.open_beneath import size_text
+from openmanus_graph.state.addresses import OWN_SITE
 from openmanus_graph.state.tool_traits import Observation
 
 MAX_WAIT_S = 60
 DEFAULT_WAIT_S = 3
 PDF_S = 30.0
+SCRIPT_S = 10
+MAX_RESULT_CHARS = 8000
+_CUT_OFF = "was cut off: the page left, removed the element or asked something meanwhile."
 _OPENED = "opened"  # what a search led to, in its `repeatable`
 
 ActionHandler = Callable[[BrowserSession, ActionArguments], Awaitable[ActionReport | str]]
@@ -80,7 +93,7 @@ async def _input_text(browser: BrowserSession, args: ActionArguments) -> ActionR
 async def _send_keys(browser: BrowserSession, args: ActionArguments) -> ActionReport:
     if browser.secrets.mentioned(args.keys or ""):
         raise TrustedToolError("Nothing was typed: secrets are typed with input_text and an index.")
-    return await fields.send_keys(browser.view, args.keys or "")
+    return await fields.send_keys(browser.view, args.keys or "", browser.clipboard.before_press)
 
 
 async def _scroll_up(browser: BrowserSession, args: ActionArguments) -> ActionReport:
@@ -134,6 +147,55 @@ async def _wait(browser: BrowserSession, args: ActionArguments) -> str:
     return f"Waited {time.monotonic() - started:.0f} s."
 
 
+_AS_TEXT = """async function () {
+    const value = await this;
+    const shown = value instanceof Node ? value.outerHTML ?? value.textContent : value;
+    return JSON.stringify(shown) ?? String(shown);
+}"""
+
+
+async def _evaluate(browser: BrowserSession, args: ActionArguments) -> str:
+    """Run a script on a page that the agent made, and return its value as JSON."""
+    tab = browser.current
+    if not tab.shows_own:
+        raise TrustedToolError(
+            "evaluate runs scripts only on pages of yours: of a server in your sandbox, or in the "
+            "workspace. Use the other actions here."
+        )
+    session = await tab.page.context.new_cdp_session(tab.page)
+    try:
+        async with asyncio.timeout(SCRIPT_S + 1):
+            value = await _value_of(session, args.required_text)
+    except (TimeoutError, Error) as error:
+        if isinstance(error, Error) and "Internal error" not in error.message:
+            raise
+        raise TrustedToolError(f"The script did not end within {SCRIPT_S} s.") from error
+    finally:
+        await session.detach()
+    more = " ... (longer: return less of it)" if len(value) > MAX_RESULT_CHARS else ""
+    return f"Result: {value[:MAX_RESULT_CHARS]}{more}"
+
+
+async def _value_of(session: CDPSession, script: str) -> str:
+    """Return the value of a script as JSON. It may await, and declare a name again."""
+    send: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] = cast("Any", session).send
+    asked = {"awaitPromise": True, "userGesture": True}
+    given = {"expression": script, "replMode": True, "timeout": SCRIPT_S * 1000}
+    answer = await send("Runtime.evaluate", {**asked, **given})
+    found = answer["result"]
+    is_object = "objectId" in found and "exceptionDetails" not in answer
+    if is_object:
+        given = {"objectId": found["objectId"], "functionDeclaration": _AS_TEXT}
+        answer = await send("Runtime.callFunctionOn", {**asked, **given})
+    if failed := answer.get("exceptionDetails"):
+        thrown = failed["exception"].get("description") or failed["exception"].get("value")
+        raise ToolError(f"The script failed: {str(thrown)[:MAX_RESULT_CHARS]}")
+    if is_object:
+        return str(answer["result"]["value"])
+    shown = json.dumps(found["value"], ensure_ascii=False) if "value" in found else "undefined"
+    return str(found.get("unserializableValue", shown))
+
+
 ACTION_HANDLERS: dict[str, ActionHandler] = {
     "go_to_url": lambda browser, args: go_to(browser, browser.current, args.url or ""),
     "get_state": _get_state,
@@ -167,6 +229,7 @@ ACTION_HANDLERS: dict[str, ActionHandler] = {
     "upload_file": _upload_file,
     "handle_dialog": _handle_dialog,
     "save_pdf": _save_pdf,
+    "evaluate": _evaluate,
 }  # without `web_search` and `extract_content`, which need more than a browser
 
 
@@ -190,7 +253,9 @@ async def run_action(
             'wait until it is given back, with ask_human(kind="browser").'
         )
     try:
-        if action == "extract_content":
+        if action == "extract_content" and args.text:
+            seen = Observation(await save_rows(browser, args.text, args.goal, ask))
+        elif action == "extract_content":
             text, links = await extract_content(browser, args.goal, ask)
             seen = Observation(text, links=links)
         elif action == "web_search":
@@ -201,11 +266,12 @@ async def run_action(
     except ToolError as error:
         raise type(error)(browser.secrets.redacted(str(error))) from None
     page = urlsplit(browser.current.current_url) if browser.tabs else None
+    site = f"{page.scheme}://{page.netloc}" if page and page.netloc else ""
     return replace(
         seen,
         text=browser.secrets.redacted(seen.text),
         bounded=action != "extract_content",
-        site=f"{page.scheme}://{page.netloc}" if page and page.netloc else "",
+        site=OWN_SITE if browser.tabs and browser.current.shows_own else site,
     )
 
 
@@ -260,14 +326,8 @@ class _Call:
                 if await browser.recover():
                     return await self._observe_replacement("was cut off.")
                 raise self._with_notices(error) from error
-            except Error as error:
-                if await browser.recover():
-                    return await self._observe_replacement(f"was cut off: {first_line(error)}")
-                if acted_on is not None and acted_on.id not in browser.tabs:
-                    report = ActionReport(f"{action}: the page closed itself.")
-                    return Observation(await observe(browser, report, urls, whole_page=True))
-                advice = "Look at the page with get_state."
-                raise ToolError(f"{action} failed: {first_line(error)} {advice}") from error
+            except (Error, ScriptError, FrameDetached, DialogOpen) as error:
+                return await self._after_failure(error, acted_on, urls)
             except TimeoutError as error:
                 advice = "The page may be busy: wait, or load it again with refresh."
                 late = TrustedToolError(f"{action} took too long. {advice}")
@@ -284,6 +344,8 @@ class _Call:
             raise ToolError(f"Nothing was done. {open_dialog}")
         if self.repeats is not None:
             args = await recorded_steps.fit_step(browser, args, self.repeats)
+        elif args.label and ("index" in spec.required or self.action in INDEX_IF_GIVEN):
+            args = await with_labelled_index(browser.view, self.action, args)
         recorded = await recorded_steps.record_step(browser, args)
         done = await browser.dialogs.until(ACTION_HANDLERS[self.action](browser, args)) or ""
         report = ActionReport(done) if isinstance(done, str) else done
@@ -294,6 +356,21 @@ class _Call:
         if self.repeats is not None:
             recorded_steps.check_result(browser, self.repeats)
         return Observation(text, repeatable={**recorded, **recorded_steps.record_result(browser)})
+
+    async def _after_failure(
+        self, error: Exception, acted_on: Tab | None, urls: dict[int, str]
+    ) -> Observation:
+        """Show what there is after a failure of the browser, or raise ToolError."""
+        browser = self.browser
+        if await browser.recover():
+            return await self._observe_replacement(f"was cut off: {first_line(error)}")
+        if acted_on is not None and acted_on.id not in browser.tabs:
+            report = ActionReport(f"{self.action}: the page closed itself.")
+            return Observation(await observe(browser, report, urls, whole_page=True))
+        if isinstance(error, (FrameDetached, DialogOpen)):
+            return await self._observe_replacement(_CUT_OFF)
+        advice = "Look at the page with get_state."
+        raise ToolError(f"{self.action} failed: {first_line(error)} {advice}") from error
 
     async def _observe_replacement(self, done: str) -> Observation:
         report = ActionReport(f"{self.action} {done}")

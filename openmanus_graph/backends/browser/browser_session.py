@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -17,6 +18,7 @@ from playwright.async_api import Download, Error, Page
 
 from openmanus_graph.backends.browser import kept_state
 from openmanus_graph.backends.browser.browsers import browser_loop
+from openmanus_graph.backends.browser.clipboard import Clipboard
 from openmanus_graph.backends.browser.connection import Connection, open_connection
 from openmanus_graph.backends.browser.kept_state import BrowserState
 from openmanus_graph.backends.browser.page.view import PageView
@@ -29,11 +31,13 @@ from openmanus_graph.backends.browser.tab import (
     PendingTabs,
     Tab,
 )
+from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks
 from openmanus_graph.runtime.session import Session
 
 MAX_TABS = 20
+SHOWN_COPY_CHARS = 2000
 CLOSE_PAGE_S = 5.0
 CLOSE_S = 15.0
 REMEMBER_S = 2.0
@@ -55,10 +59,13 @@ class BrowserSession:
         self.notices = PendingNotices()
         self.background = BackgroundTasks()
         self.dialogs = Dialogs(self.notices.add, self.background)
+        self.clipboard = Clipboard(self._on_copied)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
         self.pending_tabs = PendingTabs()
         self.observed_place = ""  # where the browser was at the newest observation
         self._connection: Connection | None = None
+        self._own: Connection | None = None
+        """For pages that the agent made; None until there is one."""
         self._used_settings: tuple[object, ...] = ()
         self._used_profile: str | None = None
         self._current = 0
@@ -90,6 +97,28 @@ class BrowserSession:
             raise TrustedToolError("The browser is not open. Open a page with go_to_url.")
         return self._connection
 
+    async def prepare(self, tab: Tab, address: str) -> None:
+        """Check an address, and give the tab an empty page of its context unless it is in it.
+
+        ToolError: The address is not valid or refused, or its context cannot be opened.
+        """
+        connection = self.connection
+        if connection.guard.is_own(address):
+            if self._own is None:
+                self._own = await self._open_context(OwnPages.of(self.session))
+            connection = self._own
+        connection.guard.check(address)
+        if tab.connection is not connection:
+            await self._replace_page(tab, connection)
+
+    async def _open_context(self, own: OwnPages | None) -> Connection:
+        login = None if own else self.secrets.http_login()
+        opened = await open_connection(self.session.settings, login, own=own)
+        await self.clipboard.attach(opened.context)
+        opened.context.on("page", partial(self._on_page_opened, opened))
+        opened.context.on("dialog", self.dialogs.on_dialog)
+        return opened
+
     async def ensure(self) -> bool:
         """Open the browser if it is not open, or reopen it after a crash.
 
@@ -97,7 +126,10 @@ class BrowserSession:
         be opened.
         """
         replaced = False
-        if self._connection is not None and not await self._connection.is_responsive():
+        has_ended = self._own is not None and not self._own.alive
+        if self._connection is not None and (
+            has_ended or not await self._connection.is_responsive()
+        ):
             await self._reopen("The browser had ended and was opened again")
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
@@ -113,7 +145,7 @@ class BrowserSession:
         if not self.tabs:
             await self.new_tab()
         if self.current.crashed:
-            await self._replace_page(self.current)
+            await self._load_again(self.current)
             replaced = True
         return replaced
 
@@ -121,7 +153,7 @@ class BrowserSession:
         if len(self.tabs) >= MAX_TABS:
             raise TrustedToolError(f"There are {MAX_TABS} tabs already. Close one with close_tab.")
         page = await self.connection.new_page()
-        tab = self._tab_of(page) or self._add(page)
+        tab = self._tab_of(page) or self._add(page, self.connection)
         self._current = tab.id
         return tab
 
@@ -155,7 +187,9 @@ class BrowserSession:
             cookies: Any = await self.connection.context.cookies()  # typed dicts
             state = replace(state, cookies=tuple(cookies))
             known = dict(self._state.local_storage)
-            found = await self.current.view.local_storage(kept_state.MAX_STORED_CHARS)
+            found = None
+            if not self.current.is_own:
+                found = await self.current.view.local_storage(kept_state.MAX_STORED_CHARS)
             if found is not None:
                 origin, stored = found
                 known.pop(origin, None)
@@ -178,7 +212,7 @@ class BrowserSession:
             return True
         crashed = [tab for tab in self.tabs.values() if tab.crashed]
         for tab in crashed:
-            await self._replace_page(tab)
+            await self._load_again(tab)
         return bool(crashed)
 
     def scratch(self) -> Path:
@@ -215,14 +249,15 @@ class BrowserSession:
             self.lock.release()
 
     async def _close_all(self) -> None:
-        connection, self._connection = self._connection, None
+        connections = (self._own, self._connection)
+        self._own = self._connection = None
         self.dialogs.clear()
         self.downloads.stop()
         self.background.cancel()
         for tab in list(self.tabs.values()):
             tab.view.close()
         self.tabs.clear()
-        if connection is not None:
+        for connection in filter(None, connections):
             await connection.close()
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
@@ -235,12 +270,9 @@ class BrowserSession:
     async def _open(self) -> None:
         self._used_settings = self._launch_settings()
         self._used_profile = self.session.settings.browser.profile
-        self._connection = await open_connection(self.session.settings, self.secrets.http_login())
-        context = self._connection.context
-        context.on("page", self._on_page_opened)
-        context.on("dialog", self.dialogs.on_dialog)
-        for page in context.pages:  # a profile opens with some
-            self._add(page)
+        self._connection = await self._open_context(None)
+        for page in self._connection.context.pages:  # a profile opens with some
+            self._add(page, self._connection)
 
     async def _open_kept(self) -> bool:
         """Open the browser with what an earlier process kept; return whether it had tabs."""
@@ -270,7 +302,12 @@ class BrowserSession:
             self._state = replace(self._state, cookies=(), local_storage={})
         state, place = self._state, ""
         tabs = [await self.new_tab() for _ in state.tabs]
-        opened = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
+        failures = await asyncio.gather(*map(self._goto_again, tabs, state.tabs))
+        reasons = self._refusals()
+        for url, failure in zip(state.tabs, failures, strict=True):
+            if failure:
+                self.notices.add(f"{url} was not opened again. {reasons.get(url, failure)}")
+        opened = [not failure for failure in failures]
         if any(opened):
             current = tabs[state.current] if opened[state.current] else tabs[opened.index(True)]
             self._current = current.id
@@ -281,50 +318,65 @@ class BrowserSession:
             typed = "What was typed is lost; the old indices are no longer valid."
             self.notices.add(" ".join(filter(None, (how, lost, typed))))
 
-    async def _goto_again(self, tab: Tab, url: str) -> bool:
-        """Open an earlier address if the guard allows it; else close the tab and return False."""
+    def _refusals(self) -> dict[str, str]:
+        """Return why the guard refused addresses since the last look."""
+        connections = filter(None, (self._own, self._connection))
+        found = (one for connection in connections for one in connection.egress.take_refusals())
+        return {one.url: one.reason for one in found if one.by_guard}
+
+    async def _goto_again(self, tab: Tab, url: str) -> str:
+        """Open an earlier address if the guard allows it; else close the tab and say why not."""
+        why = "It did not load."
         try:
-            self.connection.guard.check(url)
+            await self.prepare(tab, url)
             await tab.page.goto(url, wait_until="commit", timeout=REOPEN_S * 1000)
             if not tab.refused:
-                return True
-            why = "It did not load."
+                return ""
         except Error:
-            why = "It did not load."
+            pass
         except ToolError as error:
             why = str(error)
-        self.notices.add(f"{url} was not opened again. {why}")
         self.tabs.pop(tab.id, None)
         tab.view.close()
         await _close_page(tab.page)
-        return False
+        return why
 
-    async def _replace_page(self, tab: Tab) -> None:
-        old, old_view = tab.page, tab.view
-        page = await self.connection.new_page()
-        if duplicate := self._tab_of(page):
-            del self.tabs[duplicate.id]
-            duplicate.view.close()
-        tab.page, tab.view, tab.crashed, tab.last_snapshot = page, PageView(page), False, None
-        self._subscribe(tab)
-        self._current = tab.id
-        old_view.close()
-        await _close_page(old)
+    async def _load_again(self, tab: Tab) -> None:
+        await self._replace_page(tab, tab.connection)
         with contextlib.suppress(Error):
             await tab.page.goto(tab.url, wait_until="commit", timeout=REOPEN_S * 1000)
         self.notices.add(f"The page had crashed and was loaded again: {tab.url}")
 
-    def _on_page_opened(self, page: Page) -> None:
+    async def _replace_page(self, tab: Tab, connection: Connection) -> None:
+        old, old_view = tab.page, tab.view
+        page = await connection.new_page()
+        if duplicate := self._tab_of(page):
+            del self.tabs[duplicate.id]
+            duplicate.view.close()
+        tab.page, tab.view, tab.connection = page, PageView(page), connection
+        tab.crashed, tab.last_snapshot = False, None
+        self._subscribe(tab)
+        self._current = tab.id
+        old_view.close()
+        await _close_page(old)
+
+    def _on_copied(self, text: str) -> None:
+        if self.takeover is not None:  # a person did it
+            return
+        more = f"… ({len(text)} characters)" if len(text) > SHOWN_COPY_CHARS else ""
+        self.notices.add(f'Copied, for send_keys Control+V: "{text[:SHOWN_COPY_CHARS]}"{more}')
+
+    def _on_page_opened(self, connection: Connection, page: Page) -> None:
         self.pending_tabs.tab_opened()
         if len(self.tabs) >= MAX_TABS:
             self.notices.add("Further tabs that the page opened were closed at once.")
             self.background.spawn(page.close())
             return
-        self._add(page)
+        self._add(page, connection)
 
-    def _add(self, page: Page) -> Tab:
+    def _add(self, page: Page, connection: Connection) -> Tab:
         self._last_id += 1
-        tab = Tab(self._last_id, page, PageView(page), opener=self._current)
+        tab = Tab(self._last_id, page, PageView(page), connection, opener=self._current)
         self.tabs[tab.id] = tab
         self._subscribe(tab)
         # A tab that opens while no action runs does not become the current one.
@@ -344,6 +396,8 @@ class BrowserSession:
         page.on("download", on_download)
         page.on("crash", lambda _: setattr(tab, "crashed", True))
         page.on("close", lambda _: self._on_page_closed(tab, page))
+        if tab.is_own:
+            page.on("pageerror", lambda error: self.notices.add(f"Script error: {error.message}"))
         page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
 

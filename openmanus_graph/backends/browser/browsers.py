@@ -66,12 +66,45 @@ browser_loop = EventLoopThread("openmanus-browser")
 os.register_at_fork(after_in_child=browser_loop.forget)
 
 
+ERROR_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
+ERROR_REASONS = {
+    "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
+    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
+    "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
+    "A person can set them as the secret http_auth=USER:PASSWORD@HOST",
+    "ERR_CONNECTION_REFUSED": "the server refuses connections. Try again later, or another source",
+    "ERR_CONNECTION_RESET": "the connection was broken off. Try again, or another source",
+    "ERR_CONNECTION_CLOSED": "the server broke the connection off. Try again, or another source",
+    "ERR_EMPTY_RESPONSE": "the server sent no answer. Try again, or another source",
+    "ERR_TIMED_OUT": "the server does not answer. Try again later, or another source",
+    "ERR_UNSAFE_REDIRECT": "it leads on to an address that no page may open, such as a file of "
+    "this machine. Use another source",
+    "ERR_UNSAFE_PORT": "browsers do not open this port. Use fetch_page, or another source",
+    "ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached. Check the address",
+    "ERR_ABORTED": "the page was left again before it loaded. Look with get_state",
+    "ERR_INVALID_RESPONSE": "the server's answer is broken. Try another source",
+    "ERR_SSL_PROTOCOL_ERROR": "the server speaks no valid TLS. Try the address with http://",
+}
+_PROTOCOL_ERROR = re.compile(r"Protocol error \((.*?)\)|^(Runtime\.\w+)")
+_PROTOCOL_REASONS = {
+    r"has been closed|Target closed|crashed": "the page or the browser was closed",
+    r"ontext|navigat|detached": "the page loaded another document meanwhile",
+    r"(?i)node|element|object": "the page has removed or changed the element",
+    r"Timeout": "it took too long",
+}
+
+
 def first_line(error: Exception) -> str:
-    """Return what a Playwright error says, without its call log."""
+    """Return what a Playwright error says, in words and without its call log."""
     text = str(error).strip().partition("\n")[0]
     for prefix in ("Page.", "Locator.", "BrowserType.", "Browser.", "BrowserContext.", "Frame."):
         if text.startswith(prefix):
             text = text.partition(": ")[2] or text
+    if code := ERROR_CODE.search(text):
+        text = ERROR_REASONS.get(code[1], f"the browser reports {code[1]}")
+    elif method := _PROTOCOL_ERROR.search(text):
+        words = (said for sign, said in _PROTOCOL_REASONS.items() if re.search(sign, text))
+        text = next(words, f"the browser did not do it ({method[1] or method[2]})")
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

@@ -20,6 +20,7 @@ from openmanus_graph.backends.browser import browsers
 from openmanus_graph.backends.browser.page.frames import prepare_context
 from openmanus_graph.backends.browser.secrets import origin_of
 from openmanus_graph.backends.web.guard import Guard, parse_upstream
+from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.backends.web.proxy import BYPASS, GuardedProxy, Refusal
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks
@@ -154,17 +155,26 @@ class Connection:
 
 
 async def open_connection(
-    settings: Settings, login: SiteSecret | None, *, fresh: bool = False
+    settings: Settings,
+    login: SiteSecret | None,
+    *,
+    fresh: bool = False,
+    own: OwnPages | None = None,
 ) -> Connection:
     """Open a context for a thread. ToolError if there is no browser, or it does not start.
 
     `login` is for a site that asks by HTTP. `fresh` opens it without logins, even if a profile is
-    set.
+    set. With `own` it is fresh too, for pages that the agent made, and the browser is always one of
+    ours: of others it is not known what they send around the proxy.
     """
-    if fresh:
+    if fresh or own:
         settings = replace(settings, browser=replace(settings.browser, profile=None))
-    guard, launch = Guard.of(settings), browsers.LaunchSettings.of(settings.browser)
-    egress, shared, lock = await _start_egress(settings, launch), None, None
+    if own:
+        local = replace(settings.browser, cdp_url=None, wss_url=None)
+        settings = replace(settings, browser=local)
+    guard = replace(Guard.of(settings), own=own)
+    launch = browsers.LaunchSettings.of(settings.browser)
+    egress, shared, lock = await _start_egress(settings, launch, guard), None, None
     try:
         options = _context_options(settings, egress, login)
         if profile := settings.browser.profile:
@@ -187,16 +197,18 @@ async def open_connection(
     return connection
 
 
-async def _start_egress(settings: Settings, launch: browsers.LaunchSettings) -> Egress:
+async def _start_egress(
+    settings: Settings, launch: browsers.LaunchSettings, guard: Guard
+) -> Egress:
     if launch.remote:
         host = urlsplit(launch.cdp_url or launch.wss_url or "").hostname
         if host not in LOOPBACK_NAMES:
-            return RequestInterceptor(Guard.of(settings))
+            return RequestInterceptor(guard)
     configured, upstream = settings.browser.proxy, None
     if configured is not None:
         password = configured.password.get_secret_value()
         upstream = parse_upstream(configured.server, configured.username, password)
-    proxy = GuardedProxy(Guard.of(settings), upstream)
+    proxy = GuardedProxy(guard, upstream)
     await proxy.start()
     return proxy
 

@@ -13,54 +13,54 @@ from playwright.async_api import Error, Response
 
 from openmanus_graph.backends.browser.action_specs import HANDLE
 from openmanus_graph.backends.browser.browser_session import BrowserSession
-from openmanus_graph.backends.browser.browsers import browser_loop, first_line
+from openmanus_graph.backends.browser.browsers import (
+    ERROR_CODE,
+    ERROR_REASONS,
+    browser_loop,
+    first_line,
+)
 from openmanus_graph.backends.browser.page import text as page_text
 from openmanus_graph.backends.browser.page.snapshot import Element, Snapshot
 from openmanus_graph.backends.browser.page.view import DIALOG_NOTE, PageView
 from openmanus_graph.backends.browser.tab import BLANK, Tab
 from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.own_pages import workspace_url
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.open_beneath import size_text
-from openmanus_graph.state.addresses import PORTS, has_scheme, is_path, literal_ip, with_scheme
+from openmanus_graph.safety.urls import begins_with_file
+from openmanus_graph.state.addresses import (
+    PORTS,
+    WORKSPACE_HOST,
+    has_scheme,
+    is_own_host,
+    is_path,
+    literal_ip,
+    with_scheme,
+)
 
 RESPONSE_S = 30.0  # timeout for the first bytes of a response
-_ERROR_CODE = re.compile(r"net::(ERR_[A-Z0-9_]+)")
 _ADDRESS = re.compile(
     r"(//)?(?P<host>[^\s/?#:@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?([/?#].*)?"
 )
 _INTERRUPTED = "interrupted by another navigation"
 _SHOWN_ADDRESS_CHARS = 200
-_ERROR_REASONS = {
-    "ERR_NAME_NOT_RESOLVED": "there is no such host. Check the spelling, or search for the page",
-    "ERR_TOO_MANY_REDIRECTS": "it redirects in a circle, or without end. Find another source",
-    "ERR_INVALID_AUTH_CREDENTIALS": "the server asks for a user name and a password (HTTP 401). "
-    "A person can set them as the secret http_auth=USER:PASSWORD@HOST",
-    "ERR_CONNECTION_REFUSED": "the server refuses connections. Try again later, or another source",
-    "ERR_CONNECTION_RESET": "the connection was broken off. Try again, or another source",
-    "ERR_CONNECTION_CLOSED": "the server broke the connection off. Try again, or another source",
-    "ERR_EMPTY_RESPONSE": "the server sent no answer. Try again, or another source",
-    "ERR_TIMED_OUT": "the server does not answer. Try again later, or another source",
-    "ERR_UNSAFE_REDIRECT": "it leads on to an address that no page may open, such as a file of "
-    "this machine. Use another source",
-    "ERR_UNSAFE_PORT": "browsers do not open this port. Use fetch_page, or another source",
-    "ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached. Check the address",
-    "ERR_ABORTED": "the page was left again before it loaded. Look with get_state",
-    "ERR_INVALID_RESPONSE": "the server's answer is broken. Try another source",
-    "ERR_SSL_PROTOCOL_ERROR": "the server speaks no valid TLS. Try the address with http://",
-}
+_BROWSERS_OWN = "//content-autofill.googleapis.com"
+"""Chromium asks it about forms, whatever the page."""
+_NO_TUNNEL = "ERR_TUNNEL_CONNECTION_FAILED"
 
 
 async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     """Go to an address; ToolError if it was not opened. Return a sentence if it is a file."""
-    connection = browser.connection
     if browser.secrets.mentioned(url):
         raise TrustedToolError(
             "Secrets are never put into addresses. Type them into a field instead."
         )
-    address = complete_address(url, connection.guard, tab.current_url)
-    connection.guard.check(address)
-    connection.egress.take_refusals()  # drop those of earlier pages
+    workspace, guard, shown = browser.session.workspace, browser.connection.guard, tab.current_url
+    address = await asyncio.to_thread(complete_address, url, guard, shown, workspace)
+    await browser.prepare(tab, address)
+    tab.connection.egress.take_refusals()  # drop those of earlier pages
     tab.navigation_started()
     try:
         response = await browser.dialogs.until(_goto(tab, address))
@@ -76,33 +76,43 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
         # Chromium itself refuses a 401 that asks for a password, its headless shell shows it.
         scheme = response.headers.get("www-authenticate", "").partition(" ")[0]
         if scheme.lower() in ("basic", "digest"):
-            raise _not_opened(address, _ERROR_REASONS["ERR_INVALID_AUTH_CREDENTIALS"])
+            raise _not_opened(address, ERROR_REASONS["ERR_INVALID_AUTH_CREDENTIALS"])
     # The refused address may be one that the server redirected to.
     if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
-    return ""
+    is_file = address.startswith(f"http://{WORKSPACE_HOST}/") and address != url.strip()
+    return f"The file of the workspace is shown at {address}" if is_file else ""
 
 
-def complete_address(url: str, guard: Guard, page_url: str = BLANK) -> str:
-    """Complete an address that was written without `https://`."""
+def complete_address(url: str, guard: Guard, page_url: str, workspace: Workspace) -> str:
+    """Complete an address that was written without `https://`, or as a file of the workspace.
+
+    Blocks.
+    """
     text = url.strip()
-    if has_scheme(text):
+    is_file = text.lower().startswith("file:")
+    if has_scheme(text) and not is_file:
         return text
+    if (is_file or is_path(text)) and (found := workspace_url(workspace, text)):
+        return found
     if is_path(text) and has_scheme(page_url) and page_url != BLANK:
         raise ToolError(
             f"{text[:_SHOWN_ADDRESS_CHARS]!r} is not a whole address. On the site of this page it "
             f"is {urljoin(page_url, text)[:_SHOWN_ADDRESS_CHARS]}"
         )
     match = _ADDRESS.fullmatch(text)
-    host = match["host"].strip("[]") if match else ""
+    host = match["host"].strip("[].") if match else ""
     number = literal_ip(host) is not None
-    if number or host == "localhost" or (match and guard.allows(host, int(match["port"] or 80))):
+    port = int(match["port"] or 80) if match else 80
+    if number or (host and (is_own_host(host.lower()) or guard.allows(host, port))):
         return f"http://{text.lstrip('/')}"  # local addresses rarely have TLS
-    if "." in host:
+    if "." in host and not (is_file or begins_with_file(text)):
         return with_scheme(text)
+    if not is_file and (found := workspace_url(workspace, text)):
+        return found
     raise TrustedToolError(
-        f"{text[:_SHOWN_ADDRESS_CHARS]!r} is not a web address. Give a whole one, such as "
-        "https://example.com/, or find the page with web_search."
+        f"{text[:_SHOWN_ADDRESS_CHARS]!r} is neither a web address nor a file of the workspace. "
+        "Give a whole one, such as https://example.com/, or find the page with web_search."
     )
 
 
@@ -150,14 +160,15 @@ def _to_tool_error(browser: BrowserSession, url: str, error: Error) -> Exception
     """Turn Playwright's error into a ToolError; a crash of the browser is returned unchanged."""
     if "has been closed" in error.message or "crashed" in error.message:
         return error
-    intercepted = "ERR_BLOCKED_BY_CLIENT" in error.message
-    if refused := _take_refusal(browser, url, anywhere=intercepted):
+    # Of a redirect the error does not name the address.
+    redirected = "ERR_BLOCKED_BY_CLIENT" in error.message or _NO_TUNNEL in error.message
+    if refused := _take_refusal(browser, url, anywhere=redirected):
         return refused
     if "Timeout" in error.message:
         return TrustedToolError(
             f"{url} did not answer within {RESPONSE_S:g} s. Try again later, or use another source."
         )
-    code = _ERROR_CODE.search(error.message)
+    code = ERROR_CODE.search(error.message)
     name = code[1] if code else ""
     if name.startswith("ERR_CERT"):
         return TrustedToolError(
@@ -170,7 +181,7 @@ def _to_tool_error(browser: BrowserSession, url: str, error: Error) -> Exception
             "still open."
         )
     unknown = f"{name or first_line(error)} Check the address, or another source"
-    return _not_opened(url, _ERROR_REASONS.get(name, unknown))
+    return _not_opened(url, ERROR_REASONS.get(name, unknown))
 
 
 def _not_opened(url: str, reason: str) -> TrustedToolError:
@@ -183,7 +194,7 @@ def _take_refusal(
 ) -> ToolError | None:
     """Return an error if the address, or one it redirected to, was refused by the guard."""
     requested, redirected_to = _endpoint(url), {_endpoint(other) for other in further}
-    for refusal in reversed(browser.connection.egress.take_refusals()):
+    for refusal in reversed(browser.current.connection.egress.take_refusals()):
         refused = _endpoint(refusal.url)
         if refused == requested:
             return TrustedToolError(refusal.reason)
@@ -208,6 +219,7 @@ _NO_LIMIT_TOKENS = 1_000_000
 _MAX_TAB_CHANGES = 5
 _SHOWN_URL_CHARS = 100
 _FEW_GARBLED = 5
+_MAX_REFUSED = 5
 _QUALITY = 60
 _MAX_BOXES = 150
 _COLOURS = ("#c2185b", "#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f")
@@ -227,7 +239,7 @@ async def observe(
     parts += _tab_changes(browser, urls)
     if tab is None or snapshot is None:
         return "\n".join(filter(None, (*parts, "No tab is open any more.")))
-    parts += _document_notes(tab, snapshot)
+    parts += [*_document_notes(tab, snapshot), *_refused_requests(tab)]
     budget = browser.session.settings.browser.observation_tokens
     previous, tab.last_snapshot = tab.last_snapshot, snapshot
     browser.observed_place = _place(browser, snapshot)
@@ -292,7 +304,8 @@ async def _state(
         text = redacted("\n".join(parts))
         whole_page = page_text.full_text(snapshot, _NO_LIMIT_TOKENS) if picture else ""
         # A secret that the page shows in its text could be read from the picture as well.
-        if not picture or redacted(whole_page) != whole_page:
+        empty = snapshot.url == BLANK and not snapshot.lines
+        if not picture or empty or redacted(whole_page) != whole_page:
             return text, None
         photo = await marked_screenshot(tab.view, snapshot)
         return text, f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"
@@ -381,6 +394,13 @@ def _document_notes(tab: Tab, snapshot: Snapshot) -> list[str]:
             "Its text is garbled, because it declares a wrong charset: read it with fetch_page."
         )
     return notes
+
+
+def _refused_requests(tab: Tab) -> list[str]:
+    """Return what a page of the agent was refused since the last look."""
+    refusals = tab.connection.egress.take_refusals() if tab.is_own else []
+    reasons = dict.fromkeys(one.reason for one in refusals if _BROWSERS_OWN not in one.url)
+    return [f"Refused to the page: {reason}" for reason in list(reasons)[:_MAX_REFUSED]]
 
 
 async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:

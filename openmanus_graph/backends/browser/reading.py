@@ -22,6 +22,7 @@ from openmanus_graph.backends.browser.tab import Tab, answer_dialog
 from openmanus_graph.backends.web import reading as web_reading
 from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.backends.web.page_text import PageText, choose_parts, page_text, whole
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
@@ -93,7 +94,7 @@ class Crawler:
                 return replace(cached, cached=True)
             async with limit:
                 result = await self._read_in_time(url, timeout_s, threshold)
-            if isinstance(result, CrawledPage):
+            if isinstance(result, CrawledPage) and not self._guard.refuses(url):
                 self._pages[url, threshold] = result
             return result
 
@@ -121,15 +122,16 @@ class Crawler:
 
     async def _read_page(self, url: str, timeout_s: float, threshold: int) -> CrawledPage:
         """Read a page in the browser, or without it, with a note that says why."""
-        self._guard.check(url)
-        if not await self._robots.allow(url):
+        guard = web_reading.guard_for(self._session, url)
+        guard.check(url)
+        if guard.own is None and not await self._robots.allow(url):
             raise TrustedToolError(
                 "The site's robots.txt asks programs not to read this page. Open it with "
                 "browser_use if the person wants this very page."
             )
         note = ""
         try:
-            rendered = await render_page(self._session, url, timeout_s)
+            rendered = await render_page(self._session, url, timeout_s, guard.own)
         except ToolError as error:
             note = f"Read without running its scripts: {error}"
         else:
@@ -139,7 +141,7 @@ class Crawler:
                 )
                 return CrawledPage(url, rendered.url, rendered.status, reading, note)
         downloads = self._session.settings.browser.max_download_mb << 20
-        page = await fetch(url, self._guard, timeout_s=timeout_s, download_limit_bytes=downloads)
+        page = await fetch(url, guard, timeout_s=timeout_s, download_limit_bytes=downloads)
         reading = await web_reading.read_page(
             page, self._session.workspace, word_count_threshold=threshold
         )
@@ -203,7 +205,9 @@ class RenderedPage:
     media_type: str
 
 
-async def render_page(session: Session, url: str, timeout_s: float) -> RenderedPage:
+async def render_page(
+    session: Session, url: str, timeout_s: float, own: OwnPages | None = None
+) -> RenderedPage:
     """Open a page without the thread's logins, wait until it is quiet, and return it.
 
     The time limit includes the wait for a turn. ToolError if it was not opened.
@@ -211,7 +215,7 @@ async def render_page(session: Session, url: str, timeout_s: float) -> RenderedP
 
     async def render() -> RenderedPage:
         async with asyncio.timeout(timeout_s), shared_browsers.rendering:
-            connection = await open_connection(session.settings, None, fresh=True)
+            connection = await open_connection(session.settings, None, fresh=True, own=own)
             try:
                 connection.guard.check(url)
                 return await _load(connection, url, timeout_s * SETTLE_SHARE)
@@ -229,7 +233,7 @@ async def render_page(session: Session, url: str, timeout_s: float) -> RenderedP
 async def _load(connection: Connection, url: str, settle_s: float) -> RenderedPage:
     connection.context.on("dialog", lambda dialog: answer_dialog(dialog, accept=False))
     page = await connection.new_page()
-    tab = Tab(0, page, PageView(page))
+    tab = Tab(0, page, PageView(page), connection)
     page.on("response", tab.on_response)
     try:
         await page.goto(url, wait_until="commit")
@@ -276,7 +280,7 @@ async def extract_content(
     """
 
     async def read() -> tuple[tuple[str, str, str], list[str]]:
-        return await _read_content(browser), browser.notices.take()
+        return await read_content(browser), browser.notices.take()
 
     found, pending = await browser_loop.run(read)
     redacted, session = browser.secrets.redacted, browser.session
@@ -297,17 +301,22 @@ async def extract_content(
     return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content)
 
 
-async def _read_content(browser: BrowserSession) -> tuple[str, str, str]:
+async def ready_tab(browser: BrowserSession) -> Tab:
+    """Return the current tab when its page can be read. The lock is held."""
+    await browser.ensure()
+    if open_dialog := browser.dialogs.describe():
+        raise ToolError(f"Nothing was read. {open_dialog}")
+    await browser.current.view.settle()
+    return browser.current
+
+
+async def read_content(browser: BrowserSession) -> tuple[str, str, str]:
     """Return the current page's address, title and text, on the browser's event loop.
 
     The text is Markdown, the main content first. ToolError if it cannot be read.
     """
     async with browser.lock:
-        await browser.ensure()
-        if open_dialog := browser.dialogs.describe():
-            raise ToolError(f"Nothing was read. {open_dialog}")
-        tab = browser.current
-        await tab.view.settle()
+        tab = await ready_tab(browser)
         if tab.is_pdf or tab.file:
             return await _read_document(browser, tab.file or tab.page.url)
         try:
@@ -330,15 +339,19 @@ async def _read_content(browser: BrowserSession) -> tuple[str, str, str]:
 
 async def _read_document(browser: BrowserSession, url: str) -> tuple[str, str, str]:
     """Read a document that the browser displays or saves: fetch it again, with the cookies."""
-    cookies = await browser.connection.context.cookies(url)
+    connection = browser.current.connection
+    cookies = await connection.context.cookies(url)
     pairs = "; ".join(f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies)
     headers = {"Cookie": pairs} if pairs else None
-    page = await fetch(url, browser.connection.guard, headers=headers)
+    page = await fetch(url, connection.guard, headers=headers)
     reading = await web_reading.read_page(page, browser.session.workspace)
     return url, reading.title, reading.text
 
 
-async def _answer(url: str, content: str, goal: str, ask: AskModel) -> str:
+async def ask_parts(
+    url: str, content: str, goal: str, ask: AskModel, system: str
+) -> tuple[list[str], int]:
+    """Ask about each part of a text; also return how many parts were left out."""
     parts, left_out = choose_parts(content, goal)
     at_once = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -346,27 +359,33 @@ async def _answer(url: str, content: str, goal: str, ask: AskModel) -> str:
         part = f"part {number} of {len(parts)}" if len(parts) > 1 else "the whole page"
         request = render("extract_request", goal=goal, url=url, part=part, text=text)
         async with at_once:
-            return await ask(render("extract_system"), request)
+            return await ask(system, request)
 
     replies = await asyncio.gather(*(ask_part(n, text) for n, text in enumerate(parts, 1)))
+    return replies, left_out
+
+
+async def _answer(url: str, content: str, goal: str, ask: AskModel) -> str:
+    system = render("extract_system")
+    replies, left_out = await ask_parts(url, content, goal, ask, system)
     useful = [reply for reply in replies if not reply.startswith(NOT_FOUND)]
     reply = useful[0] if useful else replies[0]
     if len(useful) > 1:
         merge = render("extract_merge", goal=goal, url=url, answers="\n\n".join(useful))
-        reply = await ask(render("extract_system"), merge)
+        reply = await ask(system, merge)
     note = f"\n({left_out} of the page's parts were not read: the least related.)"
     return check_quotes(reply, content) + (note if left_out else "")
 
 
 def check_quotes(reply: str, text: str) -> str:
     """Remove quotes that are not in the text from a reply, and add a note on it."""
-    normalized = _normalized(text)
+    normalized = plain_words(text)
     lines, missing, passages = list[str](), 0, 0
     for line in reply.strip().splitlines():
         quote = _QUOTE.match(line)
         if quote is None:
             lines.append(line)
-        elif _normalized(quote[1]) in normalized:
+        elif plain_words(quote[1]) in normalized:
             passages += 1
             lines.append(line)
         else:
@@ -380,5 +399,5 @@ def check_quotes(reply: str, text: str) -> str:
     return "\n".join(lines)
 
 
-def _normalized(text: str) -> str:
+def plain_words(text: str) -> str:
     return _MARKUP.sub(lambda found: _MARKUP.sub("", found[1] or ""), text).lower()

@@ -83,7 +83,7 @@ async def record_target(view: PageView, index: int, redact: Redact) -> RecordedT
     alike = _elements_like(view.snapshot, element.role, name, redact)
     if len(alike) > _MAX_ALIKE:
         return None
-    around = await _around(view, alike, redact)
+    around = await texts_around(view, alike, redact)
     own = alike.index(element)
     same = [place for place, one in enumerate(around) if one.text == around[own].text]
     return RecordedTarget(element.role, name, around[own], len(alike), same.index(own), len(same))
@@ -96,7 +96,7 @@ async def find_target(view: PageView, target: RecordedTarget, redact: Redact) ->
     while True:
         snapshot = await view.look()
         alike = _elements_like(snapshot, target.role, target.name, redact)[:_MAX_ALIKE]
-        around = await _around(view, alike, redact)
+        around = await texts_around(view, alike, redact)
         place = match_target(around, target)
         if place is not None:
             return alike[place].index
@@ -110,7 +110,9 @@ def _elements_like(snapshot: Snapshot, role: str, name: str, redact: Redact) -> 
     return [one for one in of_role if redact(one.name or one.hint) == name]
 
 
-async def _around(view: PageView, elements: Sequence[Element], redact: Redact) -> list[Around]:
+async def texts_around(
+    view: PageView, elements: Sequence[Element], redact: Redact = str
+) -> list[Around]:
     """Return the text around each; none for those of a frame that has just gone."""
     found: dict[int, Around] = {}
     for key in {one.frame for one in elements}:
@@ -173,7 +175,7 @@ async def fit_step(
 ) -> ActionArguments:
     """Return a recorded action's arguments with the indices that its elements have now."""
     redact = browser.secrets.redacted
-    for name in args.indices:
+    for name in [*args.indices, *["index"] * bool(args.label and args.index is None)]:
         if name not in recorded:
             raise ToolError("It was not recorded which element that was, among very many alike.")
         target = RecordedTarget.of(recorded[name])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from playwright.async_api import Dialog, Download, Error, FileChooser, Frame, Page, Response
 
+from openmanus_graph.backends.browser.connection import Connection
 from openmanus_graph.backends.browser.page.snapshot import Snapshot
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.secrets import Secrets
@@ -40,6 +42,7 @@ class Tab:
     id: int
     page: Page
     view: PageView
+    connection: Connection  # of the context that the page is in
     opener: int = 0  # the tab that was the current one when it was opened: the one to go back to
     url: str = BLANK  # the last known address, to load again if the page or the browser dies
     status: int = 0  # of the document's own request; 0 if it was not asked for by HTTP
@@ -87,6 +90,19 @@ class Tab:
     def on_frame_navigated(self, frame: Frame) -> None:
         if frame == self.page.main_frame:
             self.navigation_committed()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the tab is for pages that the agent made."""
+        return self.connection.guard.own is not None
+
+    @property
+    def shows_own(self) -> bool:
+        """Whether it shows a page that the agent made, and none that such a page links to."""
+        url = self.current_url
+        with contextlib.suppress(ToolError):  # an address that we do not open
+            return self.is_own and (not url.startswith("http") or self.connection.guard.is_own(url))
+        return False
 
     @property
     def is_pdf(self) -> bool:
@@ -371,11 +387,12 @@ def file_name(suggested: str, secrets: Secrets) -> str:
     return f"file{Path(name).suffix}" if secrets.in_file_name(suggested) else name
 
 
-def keep_file(workspace: Workspace, source: Path, name: str) -> str:
-    """Copy a file into the downloads, under a free name; return its path there. Blocks."""
+def keep_file(workspace: Workspace, source: Path | bytes, name: str) -> str:
+    """Put a file or its content into the downloads under a free name; return its path. Blocks."""
     with opened_place(workspace, f"{DOWNLOADS_FOLDER}/{name}", "save", create=True) as place:
         unused, target = _new_file(place.folder, name)
-        with source.open("rb") as content, os.fdopen(target, "wb") as saved:
+        opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        with opened as content, os.fdopen(target, "wb") as saved:
             shutil.copyfileobj(content, saved)
     return str(PurePath(place.path).with_name(unused))
 

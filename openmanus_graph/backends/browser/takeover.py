@@ -16,7 +16,7 @@ from playwright.async_api import CDPSession, Error, Page
 
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.tab import Tab
-from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks
 
 BUSY_S = 15.0  # how long to wait for the agent's action to end
@@ -260,7 +260,10 @@ class Takeover:
             self._word = self._word[:-1]
         else:
             self._end_word()
-        await page.keyboard.press("+".join([*modifiers, one.text]))
+        press = "+".join([*modifiers, one.text])
+        with contextlib.suppress(ToolError):
+            await self._browser.clipboard.before_press(self._browser.view, press)
+        await page.keyboard.press(press)
 
     def _end_word(self) -> None:
         self._hide(self._word)

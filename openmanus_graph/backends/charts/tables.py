@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from openmanus_graph.backends.files.text_file import detect_encoding
+from openmanus_graph.backends.files.text_file import encoding_of
 from openmanus_graph.errors import ToolError
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 200 * 1024**2
-SAMPLE_BYTES = 1024**2  # from which a table's encoding is detected
 MAX_ROWS = 20_000  # of a chart: more only make a picture that cannot be read
 MIN_SHARE = 0.8
 """Share of a column's values that must be of a kind for the rest to count as missing."""
@@ -82,17 +81,12 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
 
 
 def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
-    sample = file.read(SAMPLE_BYTES)
+    found = encoding_of(file)
     file.seek(0)
-    if len(sample) == SAMPLE_BYTES:  # a character that is cut in two would be no text
-        sample = sample[: sample.rfind(b"\n")] or sample
-        sample = sample[: len(sample) // 4 * 4] if b"\0" in sample else sample
-    found = detect_encoding(sample)
     if found is None:
         raise ToolError(f"{name} is not text, so it is not a table.")
     if found.name == "utf-8":
-        broken = "some bytes are not UTF-8 and shown as �"
-        return "utf-8-sig", [f"{name}: {broken}."] if found.errors != "strict" else []
+        return "utf-8-sig", [f"{name}: {found.damage}."] if found.broken else []
     # These read the mark at the beginning, and keep it out of the first column's name.
     encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name
     return encoding, [f"{name} is not UTF-8; read as {found.name}."]

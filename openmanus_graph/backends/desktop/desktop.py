@@ -157,7 +157,7 @@ class Desktop:
             return False
         # `kill -0` finds a process that has ended, too, until it is collected.
         status = f"/proc/$(cat {self._inside}/server.pid)/status"
-        return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").code
+        return not self._run(f"grep -q '^State:[[:space:]]*[^ZX]' {status}").ending.code
 
     def picture(self) -> "Image":
         """Return what the screen shows now. Any thread may call it, while the desktop is open."""
@@ -187,7 +187,7 @@ class Desktop:
     def input(self, *words: str) -> None:
         """Use mouse or keys, by a command of xdotool. Blocks. ToolError: it failed."""
         result = self._run(f"xdotool {shlex.join(words)}")
-        if result.code or "No such key name" in result.text:
+        if result.ending.code or "No such key name" in result.text:
             raise self._failure(result)
 
     def type(self, text: str) -> None:
@@ -201,12 +201,12 @@ class Desktop:
                 self.stop.wait(_NEW_LAYOUT_S)
             command = f"xdotool type --delay 1 --file {self._inside}/text"
             result = self._run(keys + command, _TYPING_S / len(pieces))
-            if result.outcome == "interrupted":
+            if result.ending.outcome in ("limit", "interrupted"):
                 raise TrustedToolError(
                     f"Only a part was typed: the program takes too long to read {len(text):,} "
                     "characters. Look what is there, or write a file and open it in the program."
                 )
-            if result.code:
+            if result.ending.code:
                 raise self._failure(result)
 
     def open(self, command: str) -> str:
@@ -222,8 +222,8 @@ class Desktop:
             new = [title for id, title in self.look().titles.items() if id not in before]
             if new:
                 return f"Opened {', '.join(map(repr, new))}."
-            if code is None and self._run(f"kill -0 {process}").code:
-                code = self._run(f"wait {process}").code
+            if code is None and self._run(f"kill -0 {process}").ending.code:
+                code = self._run(f"wait {process}").ending.code
                 ends = min(ends, time.monotonic() + (0 if code else _LEFT_S))
         printed = self._run(f"tail -c {_MOST_OUTPUT} {log}").text.strip() or "nothing"
         if code is not None:
@@ -275,7 +275,7 @@ class Desktop:
             self._sandbox.layout.files.write(place, authority, 0o600)
         for number in range(_FIRST_DISPLAY, _LAST_DISPLAY):
             taken = f"[ -e /tmp/.X11-unix/X{number} ] || [ -e /tmp/.X{number}-lock ]"
-            if not self._run(taken).code:
+            if not self._run(taken).ending.code:
                 continue
             size = f"{WIDTH}x{HEIGHT}"
             start = _SERVER.format(number=number, size=size, folder=self._inside)
@@ -288,23 +288,26 @@ class Desktop:
     def _wait_for(self, command: str, what: str) -> None:
         """Wait until a command succeeds. TimeoutError: another server was faster."""
         ends = time.monotonic() + _START_S
-        while (result := self._run(command)).code and time.monotonic() < ends:
-            if self._run("kill -0 $server").code:
+        while (result := self._run(command)).ending.code and time.monotonic() < ends:
+            if self._run("kill -0 $server").ending.code:
                 printed = self._run(f"tail -c {_MOST_OUTPUT} {self._inside}/server.log").text
                 if "already active" in printed or "running" in printed:
                     raise TimeoutError
                 raise ToolError(f"The desktop did not start. The X server said: {printed.strip()}")
             self.stop.wait(_POLL_S / 4)
-        if result.code:
+        if result.ending.code:
             raise ToolError(f"The desktop did not start: {what} does not answer. {result.text}")
 
     def _run(self, command: str, limit_s: float = _COMMAND_S) -> CommandResult:
-        return self._shell.run(command, limit_s)
+        result = self._shell.run(command, limit_s)
+        if result.ending.outcome == "limit":  # it would go on acting on the screen
+            self._shell.run(f"kill {result.newest}", _COMMAND_S)
+        return result
 
     def _failure(self, result: CommandResult) -> ToolError:
         """Return the error for a command that failed, by what is left of the desktop."""
         # A server that was just killed is gone for its programs before its process has ended.
-        if not self._shell.alive or self._run("xdotool getmouselocation").code:
+        if not self._shell.alive or self._run("xdotool getmouselocation").ending.code:
             return TrustedToolError(
                 "The desktop has ended, and its programs with it. The next call starts a new one: "
                 "open the program again; what was not saved is lost."

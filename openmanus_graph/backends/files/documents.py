@@ -1,84 +1,154 @@
 """Reads PDF, Office, HTML and notebook files as Markdown, in a child process.
 
 A hostile or damaged document can crash a parser, use all memory or never end. Here it only ends
-the child. PDFium must not be used by two threads of a process.
+the child.
 """
 
+import base64
+import functools
+import hashlib
 import importlib
 import io
-import itertools
 import json
+import os
 import re
-import zipfile
+import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from openmanus_graph.backends.files import text_file
+from openmanus_graph.backends.files import mail, office, office_text, sheets, text_file
 from openmanus_graph.backends.files.child import run_in_child
+from openmanus_graph.backends.files.office import Package
+from openmanus_graph.backends.files.pdf import open_pdf
+from openmanus_graph.backends.files.records import Document, Extras
 from openmanus_graph.backends.files.text_file import Lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
+from openmanus_graph.safety import open_beneath
 
-_UNPACKED_BYTES = {"docx": 300 * 1024**2, "pptx": 300 * 1024**2, "xlsx": 2 * 1024**3}
-_ZIP_ENTRIES = 20_000
+if TYPE_CHECKING:
+    from openmanus_graph.runtime.workspace import Workspace
+
 _MAX_HTML_BYTES = 5 * 1024 * 1024
 _MAX_NOTEBOOK_BYTES = 50 * 1024 * 1024
+_WHOLE_CHARS, _WHOLE_S = 10_000_000, 5.0  # of the text that is saved
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True)
-class Document:
-    name: str
-    unit: str  # what its parts are called; empty if it has none
-    total: int
-    page: Callable[[int], Iterable[str]]  # returns the lines of a part, counted from 1
+def open_office(file: BinaryIO, password: str | None) -> Document:
+    """Open an Office file, or what programs save under its name, by its content alone."""
+    file.seek(0)
+    head = file.read(office.HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(b"PK"):
+        return _open_package(Package(file))
+    if head.startswith(office.OLE):
+        opened = office.without_password(file, password)
+        encrypted = opened is not file
+        return open_office(opened, None) if encrypted else _workbook(sheets.old_sheets(file))
+    return _whole("document", list(_text_lines(file.read(office.MAX_TEXT_BYTES))))
 
 
-def open_pdf(file: BinaryIO) -> Document:
-    from pypdfium2 import PdfDocument, PdfiumError
-
-    try:
-        pdf = PdfDocument(file)
-    except PdfiumError as error:
-        if "password" in str(error).lower():
-            raise ToolError("The PDF is encrypted with a password. Ask for one without.") from error
-        raise ToolError(f"The PDF is damaged: {error}. Download or create it again.") from error
-
-    def page(number: int) -> Iterator[str]:
-        yield f"## Page {number}"
-        text = pdf[number - 1].get_textpage().get_text_bounded().replace("\ufffe", "")
-        if text.strip():
-            yield from text.splitlines()
-        else:
-            yield (
-                "(no text: a scan, a picture or an empty page. To see it, render it with "
-                "python_execute and pypdfium2, then view the picture.)"
-            )
-
-    return Document("PDF", "page", len(pdf), page)
+def _open_package(package: Package) -> Document:
+    kind, main = package.main()
+    by_row = kind == "xlsx"
+    package.check_size(office.UNPACKED_SHEET_BYTES if by_row else office.UNPACKED_BYTES)
+    if by_row:
+        return _workbook(sheets.xlsx_sheets(package, main))
+    if kind in ("xlsb", "ods"):
+        return _workbook(sheets.old_sheets(package.file))
+    if kind == "pptx":
+        parts = office_text.slide_parts(package, main)
+        page = functools.partial(office_text.slide_lines, package, parts)
+        return Document("PowerPoint presentation", "slide", len(parts), page)
+    if kind in ("odt", "odp"):
+        return _open_open_document(package, main, kind)
+    return _open_word(package, main)
 
 
-def open_docx(file: BinaryIO) -> Document:
+def _open_word(package: Package, main: str) -> Document:
+    flow = office_text.Flow(package, main, _text_lines)
+    root = package.xml(main, needed=True)
+    lines = office_text.word_lines(package, flow, root)
+    html = _word_html(package.file)
+    if office_text.has_all_letters(html, root):
+        lines = markdown(html).splitlines()
+    changed = "; changes as [+inserted+] and [-deleted-]" if "-]" in "".join(lines) else ""
+    damaged = "; damaged: what could be read" if package.damaged else ""
+    return _whole(f"Word document{changed}{damaged}", [*lines, *office_text.margins(package, main)])
+
+
+def _word_html(file: BinaryIO) -> str:
+    """Return a Word document by the better reader, which fails on many; empty then."""
     mammoth: Any = importlib.import_module("mammoth")  # has no types
 
     def without_content(_image: Any) -> dict[str, str]:  # it would be inlined as base64
         return {"src": "picture"}
 
     images = mammoth.images.img_element(without_content)
-    html = mammoth.convert_to_html(io.BytesIO(file.read()), convert_image=images).value
-    lines = _markdown(str(html)).splitlines()
-    return Document("Word document", "", 1, lambda _: lines)
+    file.seek(0)
+    try:
+        result = mammoth.convert_to_html(
+            file, convert_image=images, style_map="comment-reference => sup"
+        )
+    except Exception:  # noqa: BLE001  # it raises anything at odd files
+        return ""
+    return str(result.value)
+
+
+def _open_open_document(package: Package, main: str, kind: str) -> Document:
+    root = package.xml(main, needed=True)
+    flow = office_text.Flow(package, main)
+    if kind == "odt":
+        return _whole("OpenDocument text", list(flow.lines([root])))
+    slides = list(root.iter("{*}page"))
+    return Document(
+        "OpenDocument presentation", "slide", len(slides),
+        lambda number: [f"## Slide {number}", *filter(None, flow.lines(slides[number - 1]))],
+    )  # fmt: skip
+
+
+def _workbook(found: list[sheets.Sheet]) -> Document:
+    if not found:
+        raise ToolError("No sheet was found in the workbook: it is damaged. Get it again.")
+    return Document(
+        "Excel workbook, row number first", "sheet", len(found),
+        lambda cells: sheets.sheet_lines(found, cells),
+        choose=lambda pages: sheets.choose(pages, found),
+        contents=f": {sheets.listed(found)}" if found[1:] else "",
+    )  # fmt: skip
+
+
+def _text_lines(data: bytes) -> Iterable[str]:
+    """Return the text of RTF, MIME, HTML, Office's XML of 2003, or a document in a document."""
+    if data.startswith(b"PK"):
+        return _open_package(Package(io.BytesIO(data))).page(1)
+    if data.startswith(b"{\\rtf"):
+        striprtf: Any = importlib.import_module("striprtf.striprtf")  # has no types
+        return str(
+            striprtf.rtf_to_text(data.decode("cp1252", "replace"), errors="ignore")
+        ).splitlines()
+    if office.SPREADSHEET_2003 in data[: office.HEAD_BYTES]:
+        return office_text.Flow().lines(office.parse_xml(data)[0])
+    if b"mime-version:" in data[: office.HEAD_BYTES].lower():
+        return mail.open_mail(io.BytesIO(data), markdown, Extras()).page(1)
+    return markdown(text_file.decode_page(data)).splitlines()
+
+
+def _whole(name: str, lines: list[str]) -> Document:
+    return Document(name, "", 1, lambda _: lines)
 
 
 def open_html(file: BinaryIO) -> Document:
     data = file.read(_MAX_HTML_BYTES)
     cut = ["", "[the page is longer; only its first 5 MB were read]"] if file.read(1) else []
-    lines = [*_markdown(text_file.decode_page(data)).splitlines(), *cut]
+    lines = [*markdown(text_file.decode_page(data)).splitlines(), *cut]
     return Document("HTML page", "", 1, lambda _: lines)
 
 
-def _markdown(html: str) -> str:
+def markdown(html: str) -> str:
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
@@ -94,83 +164,6 @@ def _markdown(html: str) -> str:
     except RecursionError:  # thousands of nested tags
         text = soup.get_text("\n", strip=True)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
-
-
-def open_xlsx(file: BinaryIO) -> Document:
-    from openpyxl import load_workbook
-
-    # Values, and formulas for cells that no program has calculated yet.
-    values = load_workbook(file, read_only=True, data_only=True)
-    formulas = load_workbook(file, read_only=True)
-
-    def page(number: int) -> Iterator[str]:
-        sheet, same = values.worksheets[number - 1], formulas.worksheets[number - 1]
-        hidden = "" if sheet.sheet_state == "visible" else ", hidden"
-        size = (
-            f"{sheet.max_row} rows, {sheet.max_column} columns" if sheet.max_row else "size unknown"
-        )
-        yield f"## Sheet {number}: {sheet.title} ({size}{hidden})"
-        for each in (sheet, same):
-            each.reset_dimensions()  # what a file declares may be absurd
-        rows = zip(
-            sheet.iter_rows(values_only=True), same.iter_rows(values_only=True), strict=False
-        )
-        for row, (shown, written) in enumerate(rows, start=1):
-            pairs = itertools.zip_longest(shown, written)
-            cells = [_cell(formula if value is None else value) for value, formula in pairs]
-            while cells and not cells[-1]:
-                cells.pop()
-            if cells:
-                yield f"{row} | {' | '.join(cells)}"
-
-    return Document("Excel workbook, row number first", "sheet", len(values.worksheets), page)
-
-
-def _cell(value: Any) -> str:  # openpyxl gives numbers, dates, texts, formula objects
-    if value is None:
-        return ""
-    text = getattr(value, "text", value)  # array formulas are objects
-    return str(text).replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
-
-
-def open_pptx(file: BinaryIO) -> Document:
-    from pptx import Presentation
-
-    slides = list(Presentation(file).slides)
-
-    def page(number: int) -> Iterator[str]:
-        slide = slides[number - 1]
-        yield f"## Slide {number}"
-        yield from _shape_lines(slide.shapes)
-        notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
-        if notes is not None and notes.text.strip():
-            yield from ("Notes:", *notes.text.splitlines())
-
-    return Document("PowerPoint presentation", "slide", len(slides), page)
-
-
-def _shape_lines(shapes: Iterable[Any]) -> Iterator[str]:  # python-pptx does not type them
-    from pptx.shapes.picture import Picture
-
-    for shape in shapes:
-        if hasattr(shape, "shapes"):
-            yield from _shape_lines(shape.shapes)
-        elif getattr(shape, "has_table", False):
-            for row in shape.table.rows:
-                yield "| " + " | ".join(_cell(cell.text) for cell in row.cells) + " |"
-        elif getattr(shape, "has_chart", False):
-            yield from _chart_lines(shape.chart)
-        elif shape.has_text_frame:
-            yield from (line for line in shape.text_frame.text.splitlines() if line.strip())
-        elif isinstance(shape, Picture):
-            yield f"(picture: {shape.name})"
-
-
-def _chart_lines(chart: Any) -> Iterator[str]:  # python-pptx does not type it
-    for plot in chart.plots:
-        yield "(chart) categories: " + ", ".join(str(name) for name in plot.categories)
-        for series in plot.series:
-            yield f"{series.name}: " + ", ".join(str(value) for value in series.values)
 
 
 def open_ipynb(file: BinaryIO) -> Document:
@@ -212,13 +205,14 @@ def _joined(text: Any, joiner: str = "") -> str:  # a string or a list of lines
     return text if isinstance(text, str) else joiner.join(map(str, text or ()))
 
 
-OPENERS: dict[str, Callable[[BinaryIO], Document]] = {
+OPENERS: dict[str, Callable[[BinaryIO, str | None, Extras], Document]] = {
     "pdf": open_pdf,
-    "docx": open_docx,
-    "xlsx": open_xlsx,
-    "pptx": open_pptx,
-    "html": open_html,
-    "ipynb": open_ipynb,
+    "html": lambda file, _password, _extras: open_html(file),
+    "ipynb": lambda file, _password, _extras: open_ipynb(file),
+    "mail": lambda file, _, extras: mail.open_mail(file, markdown, extras),
+    "mbox": lambda file, _, extras: mail.open_mbox(file, markdown, extras),
+    "msg": lambda file, _, extras: mail.open_msg(file, markdown, extras),
+    **dict.fromkeys(office.KINDS, lambda file, password, _: open_office(file, password)),
 }
 
 
@@ -228,51 +222,123 @@ def read_document(
     pages: str | None,
     lines: Lines,
     max_chars: int = MIN_OBSERVATION_CHARS,
+    password: str | None = None,
     timeout_s: float | None = None,
 ) -> str:
     """Return an excerpt of a document as Markdown. Blocks; ToolError if it cannot be read.
 
-    Pages are also slides, sheets or cells, such as "1-3,7"; None for all. The lines are those of
-    the chosen pages.
+    Pages are also slides, sheets or cells, such as "1-3,7" or "Sales!A5:H10"; None for all. The
+    lines are those of the chosen pages.
     """
-    request = {"kind": kind, "pages": pages, "max_chars": max_chars, **vars(lines)}
-    entry, what = f"{__name__}:render_request", f"The {kind} parser"
-    return str(run_in_child(entry, file, request, what=what, timeout_s=timeout_s))
+    request = {"kind": kind, "pages": pages, "max_chars": max_chars, "password": password}
+    return str(_in_child(file, request | vars(lines), timeout_s)["text"])
 
 
-def render_request(file: BinaryIO, request: dict[str, Any]) -> str:
-    lines = Lines(request["first"], request["last"])
-    return render(file, request["kind"], request["pages"], lines, request["max_chars"])
+def _in_child(
+    file: BinaryIO, request: dict[str, Any], timeout_s: float | None = None
+) -> dict[str, Any]:
+    what = f"The {request['kind']} parser"
+    entry = f"{__name__}:render_request"
+    answer: dict[str, Any] = run_in_child(entry, file, request, what=what, timeout_s=timeout_s)
+    return answer
 
 
-def render(
+def read_to_outputs(
+    workspace: "Workspace",
     file: BinaryIO,
     kind: str,
     pages: str | None,
     lines: Lines,
-    max_chars: int = MIN_OBSERVATION_CHARS,
-) -> str:
-    """Return an excerpt. Runs in this process and raises whatever a parser raises."""
-    _check_zip(file, kind)
-    document = OPENERS[kind](file)
+    max_chars: int,
+    password: str | None = None,
+) -> tuple[str, tuple[str, ...]]:
+    """Return an excerpt, as `read_document`, and paths of pictures that a model is to look at.
+
+    The outputs then hold the whole text, once per version of the file, pictures of some pages
+    without text, and the attachments of a mail.
+    """
+    from openmanus_graph.runtime.workspace import find, put_file
+
+    known = os.fstat(file.fileno())
+    version = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
+
+    def place_of(recognized: str | None) -> Path:
+        key = hashlib.sha256(repr((*version, kind, recognized)).encode()).hexdigest()
+        return workspace.outputs / f"{key[:16]}.txt"
+
+    place = place_of(None)
+    request = {"kind": kind, "pages": pages, "max_chars": max_chars, "password": password}
+    more = {"whole": find(workspace, str(place), outputs=True) is None, "extras": True}
+    answer = _in_child(file, request | vars(lines) | more | {"ocr": shutil.which("tesseract")})
+    if answer.get("recognized"):  # only the text of the chosen pages is in it
+        place = place_of(pages)
+    rows, images = [text_file.printable(answer["text"])], list[str]()
+    try:
+        for name, suffix, data, seen in answer["files"]:
+            kept = str(workspace.keep(base64.b64decode(data), suffix))
+            images += [kept] if seen else []
+            rows.append(f"[{open_beneath.shown(name)}: {kept}]")
+        if whole := answer.get("whole"):
+            put_file(workspace, place, text_file.printable(whole).encode())
+        rows.append(f"[Text{answer.get('reached', '')}: {place}]")
+    except OSError as error:
+        rows.append(f"[Its text and pictures could not be saved: {error.strerror}]")
+    return "\n".join(rows), tuple(images)
+
+
+def render_request(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    extras = Extras(request.get("extras", False), request.get("ocr"))
+    document = OPENERS[request["kind"]](file, request["password"], extras)
+    lines = Lines(request["first"], request["last"])
+    answer: dict[str, Any] = {
+        "text": _excerpt(document, request["pages"], lines, request["max_chars"]),
+        "files": [
+            (one.name, one.suffix, base64.b64encode(one.data).decode(), one.seen)
+            for one in extras.files
+        ],
+        "recognized": extras.recognized,
+    }
+    extras.wanted = False
+    if request.get("whole") or extras.recognized:
+        answer["whole"], answer["reached"] = _whole_text(document)
+    return answer
+
+
+def _whole_text(document: Document) -> tuple[str, str]:
+    """Return the text of all parts, and up to where; empty if it is complete."""
+    found, room, end = list[str](), _WHOLE_CHARS, time.monotonic() + _WHOLE_S
+    parts = document.choose(None) if document.choose else range(1, document.total + 1)
+    for number, part in enumerate(parts, 1):
+        for line in document.page(part):
+            room -= len(line) + 1
+            if room < 0 or time.monotonic() > end:
+                until = f"{document.unit} {number}" if document.unit else f"line {len(found)}"
+                return "\n".join(found), f" up to {until}"
+            found.append(line)
+    return "\n".join(found), ""
+
+
+def _excerpt(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:
     if not document.unit:
         return _render_whole(document, pages, lines, max_chars)
-    chosen = text_file.parse_pages(pages, document.total, document.unit)
-    reached = [chosen[0]] if chosen else [0]
+    numbered = functools.partial(text_file.parse_pages, total=document.total, unit=document.unit)
+    chosen = (document.choose or numbered)(pages)
+    reached = [0]
 
     def stream() -> Iterator[str]:
-        for page in chosen:
-            reached[0] = page
+        for reached[0], page in enumerate(chosen):
             yield from document.page(page)
 
     excerpt = text_file.take(text_file.wrapped(stream()), lines, max_chars)
-    rows = [f"[{document.name}, {_counted(document.total, document.unit)}]", *excerpt.lines]
+    contents = "" if pages or lines.first > 1 else document.contents
+    count = _counted(document.total, document.unit)
+    rows = [f"[{document.name}, {count}{contents}]", *excerpt.lines]
     if excerpt.cut:
-        later = [page for page in chosen if page > reached[0]]
+        later = chosen[reached[0] + 1 :]
         rest = f"; {document.unit}s from {later[0]} on are not shown" if later else ""
         rows.append(
-            f'[cut within {document.unit} {reached[0]}{rest}. Continue with lines="{excerpt.next}-"'
-            f"{' and the same pages' if pages else ''}, or choose pages.]"
+            f"[cut within {document.unit} {chosen[reached[0]]}{rest}. Continue with "
+            f'lines="{excerpt.next}-"{" and the same pages" if pages else ""}, or choose pages.]'
         )
     elif not excerpt.lines:
         rows.append(_nothing(lines, pages))
@@ -308,21 +374,3 @@ def _nothing(lines: Lines, pages: str | None) -> str:
 
 def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}{'' if number == 1 else 's'}"
-
-
-def _check_zip(file: BinaryIO, kind: str) -> None:
-    """Refuse archives that unpack to far more than any real document.
-
-    The sizes an archive declares can be trusted here: no more than that is unpacked.
-    """
-    most = _UNPACKED_BYTES.get(kind)
-    if most is None:
-        return
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-    if len(entries) > _ZIP_ENTRIES or sum(entry.file_size for entry in entries) > most:
-        raise ToolError(
-            f"The document would unpack to more than {most // 1024**2} MB: it is damaged or made "
-            "to do harm, and is not opened."
-        )
-    file.seek(0)

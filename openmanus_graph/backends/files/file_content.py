@@ -12,16 +12,19 @@ import struct
 import threading
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from openmanus_graph.backends.files import office
 from openmanus_graph.backends.files.documents import read_document
-from openmanus_graph.backends.files.text_file import Lines, detect_encoding, whole_characters
+from openmanus_graph.backends.files.mail import mail_kind
+from openmanus_graph.backends.files.text_file import Lines, encoding_of, whole_characters
 from openmanus_graph.errors import ToolError
-from openmanus_graph.safety.open_beneath import size_text
+from openmanus_graph.safety.open_beneath import named, size_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,16 +42,11 @@ _MAGIC = (
 )  # fmt: skip
 TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 """By suffix: the characters that may separate the columns."""
-_OFFICE_PARTS = {
-    "word/document.xml": "docx",
-    "xl/workbook.xml": "xlsx",
-    "ppt/presentation.xml": "pptx",
-}
 _OLE_STREAMS = (
-    ("WordDocument", "Word .doc", ".docx"), ("Workbook", "Excel .xls", ".xlsx"),
-    ("Book", "Excel .xls", ".xlsx"), ("PowerPoint Document", "PowerPoint .ppt", ".pptx"),
+    ("WordDocument", "doc", ".docx"), ("PowerPoint Document", "ppt", ".pptx"),
+    ("Workbook", "xls", ""), ("Book", "xls", ""),
 )  # fmt: skip
-_LISTING_BYTES = 16 * 1024 * 1024
+_OUTLOOK_STREAM = "__properties_version1.0".encode("utf-16-le")
 _OLE_SEARCHED = 32 * 1024 * 1024
 
 
@@ -63,16 +61,18 @@ def binary_kind(data: bytes) -> str:
 
 
 def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
-    """Return the kind of a document: pdf, docx, xlsx, pptx, html or ipynb.
+    """Return the kind of a document: pdf, html, ipynb, mail, mbox, msg or one of Office.
 
-    None if it is none of these. Raises ToolError for documents of old or encrypted formats.
+    None if it is none of these. Raises ToolError for documents of old formats.
     """
     if b"%PDF-" in head[:1024]:
         return "pdf"
     if head.startswith(b"PK"):
-        return _office_kind(file)
-    if head.startswith(b"\xd0\xcf\x11\xe0"):
-        raise ToolError(_legacy_advice(file))
+        return _zip_kind(file)
+    if head.startswith(office.OLE):
+        return _ole_kind(file, suffix)
+    if kind := mail_kind(head, suffix) or office.text_kind(head, suffix):
+        return kind
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:2048].lower()
     if suffix == ".ipynb" or (start.startswith(b"{") and b'"cell_type"' in start):
         return "ipynb"
@@ -81,49 +81,39 @@ def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
     return "html" if suffix in {".html", ".htm", ".xhtml"} and b"<" in head else None
 
 
-class _ListingReader:
-    """A zip archive for `ZipFile`, with a limit on the list of files, which is read at once."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.seek, self.tell = file.seek, file.tell
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size if 0 <= size <= _LISTING_BYTES else _LISTING_BYTES + 1)
-        if len(data) > _LISTING_BYTES:
-            raise ToolError(
-                f"It is a zip archive whose list of files has more than {_LISTING_BYTES >> 20} MB, "
-                "which is not read. Unpack it in bash."
-            )
-        return data
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, OSError, ValueError, EOFError,
+)  # fmt: skip
 
 
-def _office_kind(file: BinaryIO) -> str | None:
+def _zip_kind(file: BinaryIO) -> str | None:
     try:
-        with zipfile.ZipFile(cast("Any", _ListingReader(file))) as archive:
-            names = set(archive.namelist())
-    except (zipfile.BadZipFile, struct.error, NotImplementedError, OSError, ValueError) as error:
+        return office.Package(file).main()[0]
+    except _DAMAGE as error:
         raise ToolError(
             f"It begins like a zip archive or an Office document, but is damaged: {error}. "
             "Download or create it again."
         ) from error
-    if "xl/workbook.bin" in names:
-        raise ToolError("It is a binary Excel file (.xlsb). Ask for an .xlsx or CSV copy.")
-    return next((kind for part, kind in _OFFICE_PARTS.items() if part in names), None)
 
 
-def _legacy_advice(file: BinaryIO) -> str:
+def _ole_kind(file: BinaryIO, suffix: str) -> str:
     file.seek(0)
     content = file.read(_OLE_SEARCHED)
+    others = (stream.encode("utf-16-le") in content for stream, _, _ in _OLE_STREAMS)
+    if _OUTLOOK_STREAM in content and (suffix in (".msg", ".oft") or not any(others)):
+        return "msg"
     if "EncryptedPackage".encode("utf-16-le") in content:
-        return "It is an Office document encrypted with a password. Ask for one without."
-    for stream, old, new in _OLE_STREAMS:
-        if stream.encode("utf-16-le") in content:
-            return (
-                f"It is in the old {old} format. Ask for a {new} copy, or convert it in bash if "
-                f"LibreOffice is there: soffice --headless --convert-to {new[1:]} FILE"
-            )
-    return "It is a legacy Office file (OLE). Ask for a copy in a current format."
+        return suffix[1:] if suffix[1:] in office.KINDS else "docx"  # known when it is decrypted
+    for stream, kind, new in _OLE_STREAMS:
+        if stream.encode("utf-16-le") not in content:
+            continue
+        if kind == "xls":
+            return kind
+        raise ToolError(
+            f"It is in the old .{kind} format. Ask for a {new} copy, or convert it in bash if "
+            f"LibreOffice is there: soffice --headless --convert-to {new[1:]} FILE"
+        )
+    raise ToolError("It is a legacy Office file (OLE). Ask for a copy in a current format.")
 
 
 _PICTURES = {
@@ -294,9 +284,10 @@ _SAMPLE_BYTES = 256 * 1024
 _MOST_BYTES = 50 * 1024 * 1024
 """Of a file that is read as a whole; of a larger one only the beginning is looked at."""
 _EXCERPT_CHARS = 2000
+_TABLES = ("xlsx", "xls", "xlsb", "ods")
 _SHEET_ROW = re.compile(r"^\d+ \| ", re.MULTILINE)
 _UNKNOWN = binary_kind(b"")
-_DOCUMENTS = frozenset({"pdf", "docx", "xlsx", "pptx", "ipynb"})
+_DOCUMENTS = frozenset({"pdf", "ipynb", *office.KINDS[:8]})
 _PICTURE_TYPES = {kind: f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
 _PICTURE_TYPES["jpg"] = "image/jpeg"
 _BINARY: Mapping[str, str] = {
@@ -317,7 +308,7 @@ def content_problem(file: BinaryIO, name: str) -> str | None:
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     if not head:
         return "is empty"
-    suffix = PurePath(name).suffix.lower().removeprefix(".")
+    suffix = PurePath(named(name)).suffix.lower().removeprefix(".")
     if suffix in _DOCUMENTS:
         return _document_problem(file, head, suffix)
     if suffix in _PICTURE_TYPES:
@@ -334,13 +325,13 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
     size, head = os.fstat(file.fileno()).st_size, file.read(_SAMPLE_BYTES)
     begins, encoding = "", None
     try:
-        kind = document_kind(file, head, PurePath(name).suffix.lower())
+        kind = document_kind(file, head, PurePath(named(name)).suffix.lower())
         if kind:
             begins = read_document(file, kind, None, Lines(), max_chars)
     except ToolError as error:
         begins = str(error)
     if not begins:
-        encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
+        encoding = encoding_of(file)
         begins = head.decode(encoding.name, "replace") if encoding else f"({binary_kind(head)})"
     more = "\n[...]" if len(begins) > max_chars or encoding and size > len(head) else ""
     return f"{name} ({size_text(size)})\n{begins[:max_chars]}{more}"
@@ -349,7 +340,7 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
 def _found(head: bytes) -> str:
     """Name what a file of the wrong kind begins like."""
     kind = binary_kind(head)
-    is_text = kind == _UNKNOWN and detect_encoding(whole_characters(head, cut=True))
+    is_text = kind == _UNKNOWN and encoding_of(io.BytesIO(whole_characters(head, cut=True)))
     return "a text" if is_text else f"a {kind}"
 
 
@@ -361,7 +352,7 @@ def _document_problem(file: BinaryIO, head: bytes, suffix: str) -> str | None:
         text = read_document(file, kind, None, Lines(), _EXCERPT_CHARS)
     except ToolError as error:
         return f"cannot be read: {error}"
-    return "has no filled cell" if kind == "xlsx" and not _SHEET_ROW.search(text) else None
+    return "has no filled cell" if kind in _TABLES and not _SHEET_ROW.search(text) else None
 
 
 def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
@@ -379,7 +370,7 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
     """Check a text; a file with an unknown suffix may hold anything but white space."""
-    encoding = detect_encoding(whole_characters(head, cut=size > len(head)))
+    encoding = encoding_of(file)
     readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
         "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
         "tsv": lambda text: _table_problem(text, TABLE_DELIMITERS["tsv"]),

@@ -1,5 +1,6 @@
 """Edits of one file: read it, change its text, store the old content, replace the file."""
 
+import collections
 import difflib
 import hashlib
 import os
@@ -117,6 +118,21 @@ MAX_TEXT_BYTES = 20 * 1024 * 1024
 _MAX_POSITIONS = 20
 _SEARCHED_LINES = 20_000
 _LINE_NUMBER = re.compile(r"\s*\d+\t")
+_MOST_COMPARED_LINES, _MOST_COMPARED_WIDTH = 200, 500
+_SHOWN_ROWS, _SHOWN_WIDTH = 8, 200
+_WORD = re.compile(r"\w+")
+_MARKS = str.maketrans("‘’“”«»‐‑–—−`", '\'\'""""-----\'')  # what models confuse
+
+
+def _loose(text: str) -> str:
+    return text.translate(_MARKS).lower()
+
+
+_LOOKALIKES: dict[str, Callable[[str], str]] = {
+    "whitespace": str,
+    "quotes or dashes": lambda text: text.translate(_MARKS),
+    "upper and lower case": _loose,
+}
 
 
 @dataclass(frozen=True)
@@ -283,33 +299,77 @@ def _why_missing(plain: str, old: str) -> str:
     wanted = old.strip("\n").split("\n")
     if all(_LINE_NUMBER.match(line) for line in wanted if line.strip()) and old.strip():
         return f"{start} It begins with the line numbers that view shows; leave them out."
-    lines = plain.split("\n")[:_SEARCHED_LINES]
-    at = _find_ignoring_whitespace(lines, wanted)
-    if at is not None:
-        return (
-            f"{start} With other whitespace it is there:\n{_numbered_lines(lines, at, len(wanted))}"
-        )
-    text = next((line.strip() for line in wanted if line.strip()), "")
-    short = {line.strip(): number for number, line in enumerate(lines) if len(line) < 500}
-    similar = difflib.get_close_matches(text[:500], short, n=3, cutoff=0.6)
-    if not similar:
-        return f"{start} No line resembles its first one. View the file and copy the text."
-    shown = "\n".join(_numbered_lines(lines, short[line], 1) for line in similar)
-    return f"{start} The lines nearest to its first one:\n{shown}"
+    lines, wanted = plain.split("\n")[:_SEARCHED_LINES], old.removesuffix("\n").split("\n")
+    wanted = wanted[:_MOST_COMPARED_LINES]
+    at, end = _nearest(lines, wanted)
+    if end <= at:
+        return f"{start} No line resembles it. View the file and copy the text."
+    there = lines[at:end]
+    where = f"lines {at + 1}-{end}" if len(there) > 1 else f"line {end}"
+    what = _only_difference(wanted, there)
+    how = f"differs only in {what}" if what else "is"
+    rows = _differing(wanted, there, repr if what else text_file.printable)
+    rows = rows or "(These lines are the same: the difference is after them.)"
+    return f"{start} The nearest text, {where}, {how} (- old_str, + file):\n{rows}"
 
 
-def _find_ignoring_whitespace(lines: list[str], wanted: list[str]) -> int | None:
-    squeezed = [" ".join(line.split()) for line in lines]
-    pattern = [" ".join(line.split()) for line in wanted]
-    if not any(pattern):
-        return None
-    starts = range(len(squeezed) - len(pattern) + 1)
-    return next((at for at in starts if squeezed[at : at + len(pattern)] == pattern), None)
+def _only_difference(wanted: list[str], there: list[str]) -> str:
+    """Return in what alone the lines differ from those of the file; empty if in more."""
+    if wanted == there:
+        return ""
+    if [line.lstrip() for line in wanted] == [line.lstrip() for line in there]:
+        return "indentation"
+    for what, alike in _LOOKALIKES.items():
+        text, other = (" ".join(alike("\n".join(rows)).split()) for rows in (wanted, there))
+        if text and text in other:
+            return what
+    return ""
 
 
-def _numbered_lines(lines: list[str], start: int, count: int) -> str:
-    rows = range(start, min(start + min(count, 10), len(lines)))
-    return "\n".join(f"{row + 1:6}\t{text_file.printable(lines[row])}" for row in rows)
+def _nearest(lines: list[str], wanted: list[str]) -> tuple[int, int]:
+    """Return where the lines most like the wanted ones begin and end; (0, 0) if none is."""
+    places = collections.defaultdict[str, list[int]](list)
+    for number, line in enumerate(lines):
+        places[_key(line)].append(number)
+    keys = [_key(line) for line in wanted]
+    votes = collections.Counter[int]()
+    for row, key in enumerate(keys):
+        for number in places.get(key, ())[:_MAX_POSITIONS]:
+            votes[number - row] += len(key)
+    if not votes.total():
+        longest = max(keys, key=len)
+        words = {*_WORD.findall(longest)}
+        sharing = sorted(places, key=lambda key: -len(words.intersection(_WORD.findall(key))))
+        for key in difflib.get_close_matches(longest, sharing[:_MOST_COMPARED_LINES], n=1):
+            votes[places[key][0] - keys.index(longest)] = 1
+    if not votes.total():
+        return 0, 0
+    at = max(0, votes.most_common(1)[0][0])
+    around = [_key(line) for line in lines[at : at + 2 * len(keys)]]
+    *same, _ = difflib.SequenceMatcher(None, keys, around, autojunk=False).get_matching_blocks()
+    after = len(keys) - same[-1].a if same else len(keys)
+    return at, min(len(lines), at + after + (same[-1].b if same else 0))
+
+
+def _key(line: str) -> str:
+    return " ".join(_loose(line[:_MOST_COMPARED_WIDTH]).split())
+
+
+def _differing(wanted: list[str], there: list[str], show: Callable[[str], str]) -> str:
+    """Return the lines that differ, `-` before wanted ones and `+` before those of the file."""
+    most = _MOST_COMPARED_LINES
+    compared = [*difflib.unified_diff(wanted[:most], there[:most], n=1, lineterm="")][3:]
+    changed = [row[1:] for row in compared if row[0] in "-+"]
+    begin = len(os.path.commonprefix(changed[:1] + changed[-1:]))
+    skipped = max(0, begin - 40) if max(map(len, changed), default=0) > _SHOWN_WIDTH else 0
+    rows, kinds = list[str](), collections.Counter[str]()
+    for row in compared:
+        kinds[row[0]] += 1
+        if row[0] != "@" and kinds[row[0]] <= _SHOWN_ROWS:
+            rows.append(f"{row[0]} {show(row[1:][skipped : skipped + _SHOWN_WIDTH])}")
+    if more := len(compared) - kinds["@"] - len(rows):
+        rows.append(f"[{more} more lines]")
+    return "\n".join(rows)
 
 
 def decode_text(data: bytes, path: str) -> tuple[text_file.Encoding, str]:

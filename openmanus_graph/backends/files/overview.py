@@ -6,6 +6,8 @@ import io
 import json
 import os
 import stat
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -26,8 +28,9 @@ from openmanus_graph.runtime.workspace import (
     names_in,
     opened_file,
     opened_folder,
+    read_file,
 )
-from openmanus_graph.safety.open_beneath import kind, shown, size_text
+from openmanus_graph.safety.open_beneath import kind, named, shown, size_text
 
 MAX_COUNTED = 20_000  # at most so many files are counted
 _MAX_FOLDERS = 6  # folders that the note on omitted files names
@@ -63,12 +66,20 @@ MAX_FILES = 60
 MAX_CHARS = 4000  # of a planner's overview
 _OVERVIEW = _Limits(MAX_FILES, MAX_CHARS, 2400, 4, 2 << 20, 3)
 LISTED_FILES = 40
-LISTED_CHARS = 1500  # of the listing that every agent is shown
-_LISTING = _Limits(LISTED_FILES, LISTED_CHARS, 1000, 0, 128 << 10, 0)
+LISTED_CHARS = 680  # of the listing that every agent is shown: about 300 tokens with its frame
+_LISTING = _Limits(LISTED_FILES, LISTED_CHARS, 420, 0, 128 << 10, 0)
 _SMALL = _Limits(LISTED_FILES, 2500, 1000, 12, 128 << 10, 0, as_text=True)
 """Of the listing that small models are shown."""
 _MADE = _Limits(4, 1000, 300, 8, 128 << 10, 0, as_text=True)
 """Of the files that a run made, as small models are shown them."""
+
+_GIT_S, _MAX_HEAD_BYTES, _BRANCH = 2.0, 1000, "# branch.head "
+_GIT_STATUS = [
+    "git", "status", "--porcelain=2", "--branch", "--no-renames", "--ignore-submodules=all",
+]  # fmt: skip
+_GIT_QUIET = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+_GIT_CONFIG = "[core]\nrepositoryformatversion = 0\nbare = false\n"
+_GIT_LINKED = ("index", "info", "objects", "packed-refs", "refs", "shallow")
 
 _File = tuple[str, int]  # its path in the workspace, and its size in bytes
 
@@ -79,7 +90,8 @@ def workspace_overview(workspace: Workspace, without: Collection[str] = ()) -> s
     Files near the root come first. Links, caches, our own and hidden files (which hold secrets) are
     left out. The text is empty if there are no files.
     """
-    return _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
+    text = _overview(workspace, _OVERVIEW, _files(workspace, without))[0]
+    return "\n".join(filter(None, (_git_state(workspace), text)))
 
 
 def workspace_listing(
@@ -90,13 +102,43 @@ def workspace_listing(
     Contents are shown of the files in `only`; None for all tables. A small model is also shown the
     first lines of texts.
     """
-    return _overview(workspace, _SMALL if small else _LISTING, _files(workspace), only)
+    limits = _SMALL if small else _LISTING
+    text, heads = _overview(workspace, limits, _files(workspace), only)
+    return "\n".join(filter(None, (_git_state(workspace), text))), heads
 
 
 def made_files(workspace: Workspace, run: str) -> str:
     """List the files that the run with this id made or changed, and their first lines. Blocks."""
     made = ((one["path"], one["size"]) for one in changed_files(workspace, run))
     return _overview(workspace, _MADE, [one for one in made if not _is_hidden(one[0])])[0]
+
+
+def _git_state(workspace: Workspace) -> str:
+    """Return the workspace's branch and how many files differ; empty if it is no repository.
+
+    Git could run programs that the repository's configuration names (filters, monitors, those of
+    submodules). So it is given a folder with a configuration of our own, and links to the rest.
+    """
+    root, environment = workspace.root, {"PATH": os.environ.get("PATH", os.defpath)}
+    with (
+        tempfile.TemporaryDirectory() as own,
+        suppress(OSError, ToolError, subprocess.SubprocessError),
+    ):
+        Path(own, "HEAD").write_bytes(read_file(workspace, ".git/HEAD", _MAX_HEAD_BYTES))
+        Path(own, "config").write_text(_GIT_CONFIG)
+        for name in _GIT_LINKED:
+            Path(own, name).symlink_to(root / ".git" / name)
+        environment |= {"GIT_DIR": own, "GIT_WORK_TREE": str(root), "HOME": own, **_GIT_QUIET}
+        output = subprocess.run(
+            _GIT_STATUS, cwd=root, env=environment, check=True, capture_output=True, timeout=_GIT_S
+        ).stdout
+        lines = os.fsdecode(output).splitlines()
+        kinds = Counter(line[:1] for line in lines)
+        branch = next((one[len(_BRANCH) :] for one in lines if one.startswith(_BRANCH)), "")
+        changed, new = kinds["1"] + kinds["u"], kinds["?"]
+        branch = _short(shown(branch), _VALUE_CHARS)
+        return f"[git: branch {branch}, {changed} changed, {new} untracked]"
+    return ""
 
 
 def _files(workspace: Workspace, without: Collection[str] = ()) -> list[_File]:
@@ -153,7 +195,10 @@ def _contents(
 ) -> dict[int, str]:
     contents: dict[int, str] = {}
     workbooks = 0
-    for place in sorted(range(len(files)), key=lambda n: _suffix(files[n][0]) not in _TABLES):
+    order = sorted(
+        range(len(files)), key=lambda n: (_suffix(files[n][0]) not in _TABLES, files[n][1])
+    )
+    for place in order:
         name, size = files[place]
         if _suffix(name) == _WORKBOOK:
             workbooks += 1
@@ -187,7 +232,8 @@ def _content(workspace: Workspace, name: str, size: int, limits: _Limits) -> str
 def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> str:
     head = file.read(_SAMPLE_BYTES)
     sample = text_file.whole_characters(head, cut=size > len(head))
-    encoding = text_file.detect_encoding(sample)
+    small = size <= limits.parsed_bytes
+    encoding = text_file.encoding_of(file) if small else text_file.detect_encoding(sample)
     if encoding is None:
         return f", a {binary_kind(head)}"
     text = text_file.printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
@@ -195,9 +241,9 @@ def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> st
     whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
         if suffix in TABLE_DELIMITERS and not limits.as_text:
-            rows = None if size > limits.parsed_bytes else whole
+            rows = whole if small else None
             return _table(text, TABLE_DELIMITERS[suffix], rows, size / len(sample))
-        if size > limits.parsed_bytes:
+        if not small:
             return ""
         if suffix in (_JSON, *_JSON_LINES):
             held = _json(whole.read(), lines=suffix != _JSON)
@@ -267,7 +313,7 @@ def _short(text: str, most: int) -> str:
 
 
 def _suffix(name: str) -> str:
-    return PurePath(name).suffix.lower().removeprefix(".")
+    return PurePath(named(name)).suffix.lower().removeprefix(".")
 
 
 MAX_ENTRIES = 300

@@ -1,14 +1,16 @@
 """Text files: encoding, byte order mark and line ends, and numbered lines for the model."""
 
 import codecs
+import io
 import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from openmanus_graph.errors import ToolError, TrustedToolError
-from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, with_overrun
+from openmanus_graph.runtime.output import with_overrun
 
 MAX_LINE_CHARS = 2_000
 _PART = re.compile(r"\s*(\d+)\s*(-?)\s*(\d*)\s*")
@@ -55,15 +57,23 @@ def parse_pages(text: str | None, total: int, unit: str) -> list[int]:
         return list(range(1, total + 1))
     chosen: list[int] = []
     for part in text.split(","):
-        match = _PART.fullmatch(part)
-        if not match:
+        numbers = numbers_in(part, total)
+        if numbers is None:
             raise ToolError(f'pages={text!r} is not understood. Write "3", "1-3,7" or "5-".')
-        first = int(match[1])
-        last = min(int(match[3]), total) if match[3] else total if match[2] else first
-        chosen += [page for page in range(max(first, 1), last + 1) if page <= total]
+        chosen += numbers
     if not chosen:
         raise ToolError(f"pages={text!r} names nothing: the document has {total} {unit}s.")
     return chosen
+
+
+def numbers_in(part: str, total: int) -> list[int] | None:
+    """Return the numbers that exist of "3", "1-3" or "5-"; None for another text."""
+    match = _PART.fullmatch(part)
+    if not match:
+        return None
+    first = int(match[1])
+    last = int(match[3]) if match[3] else total if match[2] else first
+    return list(range(max(first, 1), min(last, total) + 1))
 
 
 def take(lines: Iterable[str], wanted: Lines, max_chars: int) -> Excerpt:
@@ -93,7 +103,7 @@ def wrapped(lines: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-_CONTEXT_LINES = 4
+_CONTEXT_LINES, _SNIPPET_CHARS = 4, 800
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
@@ -101,24 +111,47 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_SAMPLE = 64 * 1024
+_MOST_CHECKED, _CLEAR = 2 * 1024**3, 100_000
+_RANKED, _SAMPLE, _HEAD, _CHUNK = 8 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _HIGH_LINE = re.compile(rb"^[^\n]*[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MIN_UTF16_BYTES = 16  # bytes; less is not evidence of UTF-16
 _UTF16_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffe\uffff]")
+_WORD = re.compile(r"[^\W\d_]+|[^\x00-\x7f]")
 _UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
+_BROKEN, _REPLACED = re.compile("[\ud800-\udfff]"), re.compile("\ufffd")
 _UNPRINTABLE = re.compile("[\ud800-\udfff\\0]")
-_LEGACY_ENCODINGS = ("mac_", "cp437", "cp7", "cp8")
-_EUC = re.compile(rb"(?:[\x00-\x7f]|[\xa1-\xf7][\xa1-\xfe])*")
+_WESTERN = "German French Spanish Portuguese Italian Swedish Danish Finnish Dutch Norwegian"
+_EASTERN = "Polish Czech Hungarian Slovak Slovene Croatian Romanian"
+_CYRILLIC = "Russian Ukrainian Bulgarian Serbian"
+_LANGUAGES = {
+    "cp1252": _WESTERN, "cp932": "Japanese Japanese— Japanese——", "gb18030": "Chinese",
+    "euc_jp": "Japanese Japanese— Japanese——", "cp949": "Korean", "big5hkscs": "Chinese",
+    "cp1251": _CYRILLIC, "koi8_r": _CYRILLIC, "koi8_u": _CYRILLIC, "cp1250": _EASTERN,
+    "iso8859_2": _EASTERN, "cp1253": "Greek", "cp1254": "Turkish", "cp1255": "Hebrew",
+    "cp1256": "Arabic Farsi", "cp1257": "Lithuanian Estonian", "cp874": "Thai",
+    "cp866": _CYRILLIC, "iso8859_5": _CYRILLIC, "cp850": _WESTERN, "cp852": _EASTERN,
+    "mac_roman": _WESTERN,
+}  # fmt: skip
+"""What is mostly written in an encoding; the first are the usual ones."""
+_EVERYDAY = {
+    "gb18030": range(0xB0, 0xD8), "cp949": range(0xB0, 0xC9), "euc_jp": range(0xB0, 0xD0),
+    "cp932": range(0x88, 0x98), "big5hkscs": range(0xA4, 0xC7),
+}  # fmt: skip  # the first bytes of the characters of everyday use
+_ASCII_SECOND = ("cp932", "big5hkscs")  # where the second byte may be one of ASCII
+_LATIN = (_WESTERN, _EASTERN, "Turkish", "Lithuanian Estonian")
+_SIGNS = frozenset("–—‘’“”„«»…€•¿¡°§©®±²³µ½£")
 
 
 @dataclass(frozen=True)
 class Encoding:
     name: str
     bom: bytes = b""
-    errors: str = "strict"  # `surrogateescape` for UTF-8 with a few broken bytes, which are kept
+    errors: str = "strict"  # `surrogateescape` for a text with a few broken bytes, which are kept
+    broken: int = field(default=0, compare=False)  # bytes, or characters of UTF-16 and UTF-32
+    broken_line: int = field(default=0, compare=False)  # the first line with one
 
     def decode(self, data: bytes) -> str:
         """Turn a whole file into text; UnicodeError if it is not in this encoding."""
@@ -127,6 +160,12 @@ class Encoding:
     def encode(self, text: str) -> bytes:
         """Turn the text of a whole file into bytes; UnicodeError if a character has none."""
         return self.bom + text.encode(self.name, self.errors)
+
+    @property
+    def damage(self) -> str:
+        """Return what could not be decoded, as a clause."""
+        what = f"{self.broken} byte{'s are' if self.broken > 1 else ' is'} not valid {self.name}"
+        return f"{what}, the first in line {self.broken_line}, shown as \ufffd"
 
     def fits(self, data: bytes) -> bool:
         """Return True if decoding and encoding gives the same bytes."""
@@ -138,16 +177,80 @@ class Encoding:
 
 def detect_encoding(data: bytes) -> Encoding | None:
     """Return an encoding that reproduces a file's bytes exactly; None if it is not text."""
+    found = encoding_of(io.BytesIO(data))
+    if found is None or found.fits(data):
+        return found
+    plain = found.name.startswith("utf") or b"\0" in data
+    return None if plain else Encoding("latin-1")
+
+
+def encoding_of(file: BinaryIO) -> Encoding | None:
+    """Return the encoding of an opened file, decided over its first 2 GB; None if it is no text.
+
+    Takes little memory, and leaves the file at any position.
+    """
+    file.seek(0)
+    head = file.read(_HEAD)
     for bom, name in _BOMS:
-        if data.startswith(bom):
-            marked = Encoding(name, bom)
-            return marked if marked.fits(data) else None
-    if b"\0" in data:  # UTF-16 without a mark, where nothing speaks against it
-        names = [name for name in ("utf-16-le", "utf-16-be") if _reads_as_text(data, name)]
-        candidates = list(map(Encoding, names))
-    else:
-        candidates = _byte_encodings(data)
-    return next((encoding for encoding in candidates if encoding.fits(data)), None)
+        if head.startswith(bom):
+            return _checked(file, Encoding(name, bom))[0]
+    if b"\0" in head:  # UTF-16 without a mark, where nothing speaks against it
+        sample = whole_characters(head, cut=bool(file.read(1)))
+        names = (name for name in ("utf-16-le", "utf-16-be") if _reads_as_text(sample, name))
+        return next((_checked(file, Encoding(name))[0] for name in names), None)
+    return _byte_encoding(file, head)
+
+
+def _byte_encoding(file: BinaryIO, head: bytes) -> Encoding | None:
+    utf8, high, lines = _checked(file, Encoding("utf-8"))
+    if not utf8.broken:
+        return utf8
+    if len(_CONTROL.findall(head)) * 50 > len(head):
+        return None
+    if high - utf8.broken > utf8.broken:
+        return utf8
+    for name in _ranked(lines[:_RANKED])[:5]:
+        found, high, _ = _checked(file, Encoding(name))
+        if found.broken * 100 <= high:
+            return found
+    return Encoding("latin-1")
+
+
+def _checked(file: BinaryIO, encoding: Encoding) -> tuple[Encoding, int, bytes]:
+    """Decode a whole file; return what is broken, the characters beyond ASCII, and such lines."""
+    wide = encoding.name.startswith(("utf-16", "utf-32"))
+    decoder = codecs.getincrementaldecoder(encoding.name)("replace" if wide else "surrogateescape")
+    file.seek(len(encoding.bom))
+    broken = high = line = 0
+    first, sample, chunk = 0, b"", b"-"
+    while chunk and file.tell() < _MOST_CHECKED:
+        chunk = file.read(_CHUNK)
+        if chunk.isascii() and chunk and not wide and not decoder.getstate()[0]:
+            line += chunk.count(b"\n")
+            continue
+        text = decoder.decode(chunk, final=not chunk)
+        found = text.count("\ufffd") if wide else _lone(text)
+        if found and not first:
+            good = (_REPLACED if wide else _BROKEN).split(text, maxsplit=1)[0]
+            first = line + good.count("\n") + 1
+        broken += found
+        high += len(text) - len(text.encode("ascii", "ignore"))
+        line += text.count("\n")
+        if len(sample) < _SAMPLE and not wide:
+            sample += _high_lines(chunk)
+        if encoding.name == "utf-8" and broken > _CLEAR and broken * 2 > high:
+            break  # it is another encoding
+    errors = "surrogateescape" if broken and not wide else "strict"
+    return replace(encoding, errors=errors, broken=broken, broken_line=first), high, sample
+
+
+def _lone(text: str) -> int:
+    """Count the surrogates that broken bytes are decoded to."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return len(text) - len(text.encode("utf-8", "ignore").decode())
+    return 0
 
 
 def whole_characters(head: bytes, *, cut: bool) -> bytes:
@@ -182,57 +285,57 @@ def _reads_as_text(data: bytes, name: str) -> bool:
     )
 
 
-def _byte_encodings(data: bytes) -> list[Encoding]:
-    utf8 = Encoding("utf-8")
-    if utf8.fits(data):
-        return [utf8]
-    if len(_CONTROL.findall(data)) * 50 > len(data):
-        return []
-    text = data.decode("utf-8", "surrogateescape")
-    broken = sum("\udc80" <= char <= "\udcff" for char in text)
-    high = sum(char >= "\x80" for char in text)
-    if high - broken > broken:
-        return [Encoding("utf-8", errors="surrogateescape")]
-    names = [*_guesses(_high_lines(data)), "cp1252", "latin-1"]
-    return [Encoding(name) for name in names]
-
-
 def _high_lines(data: bytes) -> bytes:
     """Collect lines that are not ASCII, which alone tell encodings apart."""
     sample = b""
     for match in _HIGH_LINE.finditer(data):
-        sample += match.group()
+        sample += match[0]
         if len(sample) > _SAMPLE:
             break
     return sample[: 2 * _SAMPLE]
 
 
-def _guesses(sample: bytes) -> list[str]:
-    """Rank encodings. charset-normalizer alone errs on short texts, code with one word say."""
-    from charset_normalizer import from_bytes
+def _ranked(sample: bytes) -> list[str]:
+    """Return encodings, the likeliest first, by the letters of the languages written in them.
 
-    matches = from_bytes(sample)
-    found = [name for match in matches for name in match.could_be_from_charset]
-    found.sort(key=lambda name: name.startswith(_LEGACY_ENCODINGS))  # those of old systems last
+    Short texts are the rule: a table with one word that is not English.
+    """
     runs = [len(run) for run in _HIGH.findall(sample)]
-    accents = runs.count(1) * 2 > len(runs)  # between ASCII letters
-    if accents and ("cp1252" in found or (len(runs) < 8 and found[:1] != ["big5"])):
-        return ["cp1252"]
-    euc = _east_asian(sample, found) if _EUC.fullmatch(sample) else []
-    western = ["cp1252"] if max(runs) <= 2 and sum(runs) < 8 else []
-    return [*euc, *western, *("gb18030" if name in {"gb2312", "gbk"} else name for name in found)]
+    single = runs.count(1) * 2 > len(runs)  # accents and signs between ASCII letters
+    scores = {
+        name: _likeness(sample, name) - place / 300
+        for place, name in enumerate(_LANGUAGES)
+        if not single or _LANGUAGES[name] in _LATIN or name in _ASCII_SECOND
+    }
+    return sorted(scores, key=lambda name: -scores[name])
 
 
-def _east_asian(sample: bytes, found: list[str]) -> list[str]:
-    leads = [lead for run in _HIGH.findall(sample) for lead in run[::2]]
-    if sum(lead in {0xA4, 0xA5} for lead in leads) * 3 > len(leads):
-        return ["euc_jp"]  # the rows of the kana
-    letters = [lead for lead in leads if lead >= 0xB0]
-    common = sum(lead <= 0xD7 for lead in letters)  # the everyday half of GB 2312
-    if not letters or common * 10 < len(letters) * 9:
-        return []
-    hangul = max(letters) <= 0xC8
-    return ["cp949"] if hangul and found[:1] == ["cp949"] else ["gb18030"]
+def _likeness(sample: bytes, name: str) -> float:
+    """Return how usual the characters beyond ASCII are, and the words that they are in."""
+    from charset_normalizer.constant import FREQUENCIES
+
+    points = {
+        char: 1 - place / (2 * len(FREQUENCIES[language]))
+        for language in _LANGUAGES[name].split()
+        for place, char in enumerate(FREQUENCIES[language])
+    }
+    first, wide = _EVERYDAY.get(name, range(0)), name in _EVERYDAY
+    latin, total, found, odd = _LANGUAGES[name] in _LATIN, 0.0, 0, 0
+    for word in _WORD.findall(sample.decode(name, "surrogateescape")):
+        letters = [char for char in word if char >= "\x80"]
+        found += len(letters)
+        odd += sum(char.lower() not in points and char not in _SIGNS for char in letters)
+        mixed = len(letters) < len(word)  # with ASCII, as most words with accents are
+        cased = word == word.lower() or (len(word) > 1 and (word.istitle() or word.isupper()))
+        fits = wide or (cased and (mixed == latin or (latin and len(word) == 1)))
+        total += sum(points.get(char.lower(), 0.0) for char in letters) * (1 if fits else 0.2)
+        for char in letters if wide else ():
+            code = char.encode(name, "replace")
+            everyday = len(code) == 2 and code[0] in first
+            narrow = name == "cp932" and "ｦ" <= char <= "ﾟ"
+            total += ((everyday and (code[1] > 0xA0 or name in _ASCII_SECOND)) or narrow) / 2
+        total += (latin and word in _SIGNS) / 2
+    return total / found + (name == "cp1252" and not odd) / 8 if found else 0.1
 
 
 def split_lines(text: str) -> list[str]:
@@ -287,9 +390,7 @@ def numbered(lines: list[str], first: int, last: int, max_chars: int) -> str:
 
 def snippet(lines: list[str], first: int, last: int) -> str:
     first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
-    return (
-        numbered(lines, first, last, MIN_OBSERVATION_CHARS) if lines else "(the file is empty now)"
-    )
+    return numbered(lines, first, last, _SNIPPET_CHARS) if lines else "(the file is empty now)"
 
 
 def _fitting(lines: list[str], numbers: range, max_chars: int) -> tuple[list[str], int]:
@@ -330,14 +431,13 @@ def decode_page(data: bytes, declared: str | None = None) -> str:
         # Text that is valid UTF-8 is UTF-8, whatever it declares: that is never an accident.
         if name.startswith(_LOOKS_LIKE_UTF8) or not utf8.fits(data):
             try:
-                return data.decode(name)
+                found, high, _ = _checked(io.BytesIO(data), Encoding(name))
             except UnicodeError:
                 continue
-    encoding = detect_encoding(data) or utf8
-    if encoding.fits(data):
-        return encoding.decode(data)
-    # One damaged character, or a cut in the middle of one, does not make a charset wrong.
-    return data.decode(names[0] if names else "utf-8", "replace")
+            if found.broken * 4 <= high:  # a damaged or cut character does not make it wrong
+                return data.decode(name, "replace")
+    encoding = detect_encoding(data)
+    return encoding.decode(data) if encoding else data.decode([*names, "utf-8"][0], "replace")
 
 
 def _declared(data: bytes, declared: str | None) -> list[str]:

@@ -1,6 +1,7 @@
 """The interface of a kind of sandbox, for bash, Python and the file tools. See docs/sandbox.md."""
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
+from openmanus_graph.backends.sandbox.worktree import Worktree
 from openmanus_graph.runtime.atomic_files import OPEN_NEW, part_name
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry, open_to_read
@@ -89,6 +91,17 @@ class Layout:
     """Certificates and local package indices, read-only; only with the network."""
     read_only: bool = False
     """Whether programs may change only the scratch folder."""
+    worktree: Worktree | None = None
+    """The workspace, if it is a git worktree that we have made."""
+
+    @property
+    def git(self) -> list[tuple[str, Path, bool]]:
+        """What git needs in a worktree: its path inside and here, and if programs may change it."""
+        if (tree := self.worktree) is None:
+            return []
+        link = Path(tree.folder, ".git")
+        objects = (tree.objects, Path(tree.objects), False)
+        return [objects, (tree.admin, self.scratch / "git", True), (str(link), link, False)]
 
     @property
     def tmp(self) -> Path:
@@ -151,6 +164,8 @@ class Backend:
     """As in the settings."""
     holds_processes: ClassVar[bool] = False
     """Whether everything inside ends with the program that was started."""
+    hides_ports: ClassVar[bool] = False
+    """Whether the ports that programs open cannot be reached from here."""
     elsewhere: ClassVar[bool] = False
     """Whether programs run on another machine, which gets nothing of this one's environment."""
 
@@ -190,10 +205,19 @@ class Backend:
         Args:
             argv: The program with its arguments.
             env: All variables of the program.
-            output: File descriptor for what the program prints. None if the command gets a
-                terminal, which must become the program's.
+            output: File descriptor for what the program prints. None if the command's output is
+                read at once.
         """
         raise NotImplementedError
+
+    @property
+    def shares_network(self) -> bool:
+        """Whether programs open their ports on this machine, next to those of others."""
+        return True
+
+    def new_socket(self, family: int) -> socket.socket:
+        """Return an unconnected TCP socket of the network that programs are in. May block."""
+        return socket.socket(family)
 
     def reach(self, socket: Path) -> Path:
         """Return where we reach a Unix socket that programs open in the run folder."""

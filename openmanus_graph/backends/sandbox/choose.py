@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
@@ -17,6 +18,7 @@ from typing import Any
 import psutil
 
 from openmanus_graph.backends.sandbox.backend import LAUNCHER, Backend, Launch, Layout, Probe
+from openmanus_graph.backends.sandbox.held_network import HeldNetwork
 from openmanus_graph.backends.sandbox.ssh import Ssh
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.process import signals_held
@@ -59,17 +61,32 @@ class Bwrap(_Mounted):
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
         super().__init__(layout, settings)
+        in_user = () if root_needs_powers(layout.workspace.root) else ("--unshare-user",)
+        self.network = HeldNetwork(in_user)
         _end_orphans(layout.workspace.root)
+
+    @property
+    def shares_network(self) -> bool:
+        return self._settings.network
+
+    def new_socket(self, family: int) -> socket.socket:
+        return (
+            super().new_socket(family) if self.shares_network else self.network.new_socket(family)
+        )
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. The caller passes the environment: see `scratch.py`."""
-        session = () if output is None else ("--new-session",)
-        command = (*bwrap_argv(self._layout, self._settings), *session, "--", *argv)
+        # A single command that only reads gets an empty network instead.
+        joins = not (self.shares_network or self._layout.read_only)
+        options = bwrap_argv(self._layout, self._settings, in_network=joins)
         # The launcher binds its life to ours until bubblewrap does.
-        return Launch(command, {"no_keys": True, "die_with": os.getpid()})
+        confine = {"no_keys": True, "die_with": os.getpid()}
+        confine |= {"network": self.network.holder()} if joins else {}
+        return Launch((*options, "--new-session", "--", *argv), confine)
 
     def close(self) -> None:
-        """End sandboxes that were killed while they started: they do not end by themselves."""
+        """End the network, and sandboxes that were killed while they started."""
+        self.network.close()
         _end_orphans(self._layout.workspace.root)
 
     @classmethod
@@ -113,10 +130,10 @@ def _end_orphans(root: Path) -> None:
                     process.kill()
 
 
-def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
-    """Return the command line up to the program."""
-    root = layout.workspace.root
-    argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, settings)]
+def bwrap_argv(layout: Layout, settings: SandboxSettings, *, in_network: bool = False) -> list[str]:
+    """Return the command line up to the program. It keeps the network if it is `in_network`."""
+    root, shared = layout.workspace.root, in_network or settings.network
+    argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, shared)]
     argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
     argv += [*_kernel_files(), "--dev", "/dev"]
     argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm", "--dir", "/var/tmp"]
@@ -129,7 +146,7 @@ def bwrap_argv(layout: Layout, settings: SandboxSettings) -> list[str]:
     return [*argv, "--remount-ro", "/", "--chdir", str(root)]
 
 
-def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
+def _namespaces(root: Path, shared_network: bool) -> list[str]:
     """Return namespaces and capabilities. With all of them, root could undo the mounts."""
     if root_needs_powers(root):
         # In a user namespace root loses its power over the files of other users, and with it the
@@ -137,9 +154,9 @@ def _namespaces(root: Path, settings: SandboxSettings) -> list[str]:
         powers = ("CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_CHOWN")
         kept = [word for power in powers for word in ("--cap-add", power)]
         spaces = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-        spaces += [] if settings.network else ["--unshare-net"]
+        spaces += [] if shared_network else ["--unshare-net"]
         return [*spaces, "--cap-drop", "ALL", *kept]
-    network = ["--share-net"] if settings.network else []
+    network = ["--share-net"] if shared_network else []
     return ["--unshare-all", *network, "--cap-drop", "ALL"]
 
 
@@ -186,6 +203,8 @@ def _places(layout: Layout) -> list[tuple[Path, list[str]]]:
     outputs = str(workspace.outputs)
     for place in (workspace.outputs, *workspace.former_outputs()):
         places.append((place, ["--ro-bind", outputs]))
+    for inside, here, writable in layout.git:
+        places.append((Path(inside), ["--bind" if writable else "--ro-bind", str(here)]))
     for path in (*layout.prefixes, *layout.readable):
         if not path.is_relative_to("/usr"):
             places.append((path, ["--ro-bind-try", str(path)]))
@@ -207,6 +226,7 @@ class Docker(_Mounted):
     """
 
     name = "docker"
+    hides_ports = True  # each program is in a separate container
 
     @property
     def python(self) -> str:
@@ -216,8 +236,7 @@ class Docker(_Mounted):
         """Return the command. Killing the client leaves the container, hence `kill`."""
         name = f"openmanus-{uuid.uuid4().hex[:12]}"
         options = container_options(self._layout, self._settings, env)
-        interactive = "-it" if output is None else "-i"
-        command = (_engine() or "docker", "run", "--name", name, interactive, *options)
+        command = (_engine() or "docker", "run", "--name", name, "-i", *options)
         end = [command[0], "rm", "--force", name]
         remove = partial(subprocess.run, end, capture_output=True)
         return Launch((*command, self._settings.image, *argv), kill=remove)
@@ -260,6 +279,8 @@ def container_options(
         options += ["--volume", f"{source}:{target}"]
     for place in (workspace.outputs, *workspace.former_outputs()):
         options += ["--volume", f"{workspace.outputs}:{place}:ro"]
+    for inside, here, writable in layout.git:
+        options += ["--volume", f"{here}:{inside}{'' if writable else ':ro'}"]
     for path in _masked(layout):
         hide = ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
         options += hide
@@ -306,7 +327,9 @@ class Nono(Backend):
         outputs = workspace.readable_outputs()
         own = (workspace.root, workspace.python)
         read, write = (own, ()) if layout.read_only else ((), own)
-        folders = [*_FOLDERS, *map(str, (*layout.prefixes, *layout.readable, *outputs, *read))]
+        git = [here for _, here, writable in layout.git if not writable]
+        shown = (*layout.prefixes, *layout.readable, *outputs, *read, *git)
+        folders = [*_FOLDERS, *map(str, shown)]
         files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
         rules = {
             "package": str(_package()),

@@ -26,6 +26,7 @@ from openmanus_graph.backends.sandbox.backend import LAUNCHER, Layout
 from openmanus_graph.backends.sandbox.choose import choose_sandbox, reaches_network
 from openmanus_graph.backends.sandbox.process_tree import LimitMonitor, Tree, make_group, rlimits
 from openmanus_graph.backends.sandbox.remote_program import MARKER
+from openmanus_graph.backends.sandbox.worktree import make_git_dir, worktree_at, write_link
 from openmanus_graph.errors import ConfigError, ToolError, TrustedToolError
 from openmanus_graph.runtime.atomic_files import copy_entry
 from openmanus_graph.runtime.events import Emit, notice
@@ -33,6 +34,7 @@ from openmanus_graph.runtime.output import shorten_file
 from openmanus_graph.runtime.process import signals_held
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
+from openmanus_graph.safety.open_beneath import shown
 from openmanus_graph.safety.shell_commands import read_shell_text
 from openmanus_graph.state.settings import SandboxSettings
 
@@ -66,7 +68,13 @@ class Sandbox:
         folder = Path(self._lock.name).parent
         self._host: Mapping[str, str] = {} if kind.elsewhere else os.environ
         network = settings.network and not kind.elsewhere
-        readable = scratch.fill_scratch(folder, self._host, network=network)
+        readable = scratch.fill_scratch(folder, workspace.root, self._host, network=network)
+        worktree = worktree_at(workspace.root)
+        if worktree is not None:
+            make_git_dir(folder / "git", worktree)
+            if not read_only:
+                mounts_nothing = kind.name in ("nono", "none")
+                write_link(worktree, str(folder / "git") if mounts_nothing else worktree.admin)
         self.layout = Layout(
             workspace=workspace,
             scratch=folder,
@@ -74,6 +82,7 @@ class Sandbox:
             prefixes=scratch.python_prefixes(),
             readable=tuple(readable),
             read_only=read_only,
+            worktree=worktree,
         )
         try:
             self.backend = kind(self.layout, settings)
@@ -107,7 +116,7 @@ class Sandbox:
         *,
         output: int,
         given: int = subprocess.DEVNULL,
-        terminal: bool = False,
+        direct: bool = False,
     ) -> Tree:
         """Start a program. It ends when the calling thread ends, so call this from a lasting one.
 
@@ -115,8 +124,7 @@ class Sandbox:
             program: Command, with paths as seen inside.
             output: File descriptor of its standard output and error.
             given: File descriptor of its standard input.
-            terminal: Whether `output` is a terminal, which becomes its controlling one and its
-                input.
+            direct: Whether `output` is a pipe that is read at once.
         """
         # Again, because programs may have removed it.
         scratch.make_python(self.workspace.python)
@@ -125,14 +133,14 @@ class Sandbox:
         if not self.backend.holds_processes:
             variables[MARKER] = marker
         self.backend.send()
-        launch = self.backend.launch(program, variables, None if terminal else output)
+        launch = self.backend.launch(program, variables, None if direct else output)
         group = make_group(self.settings)
         limits = rlimits(self.settings, group)
-        spec = {"groups": group.entries if group else [], "limits": limits, "terminal": terminal}
+        spec = {"groups": group.entries if group else [], "limits": limits}
         with signals_held():
             process = subprocess.Popen(
                 [*LAUNCHER, json.dumps(spec | dict(launch.confine)), *launch.argv],
-                stdin=output if terminal else given,
+                stdin=given,
                 stdout=output,
                 stderr=output,
                 env=variables,
@@ -208,12 +216,32 @@ def sandbox_of(session: Session) -> Sandbox:
     return session.handle("sandbox", lambda: Sandbox(session.workspace, session.settings.sandbox))
 
 
+def place_of(session: Session, path: str) -> tuple[Workspace, str]:
+    """Return the folder and the name in it of a path: the workspace, or the programs' `/tmp`.
+
+    ToolError: The path is in the temporary folder of another machine.
+    """
+    workspace, sandbox = session.workspace, session.find("sandbox")
+    if isinstance(sandbox, Sandbox) and workspace.output_named(path) is None:
+        named = PurePosixPath(os.path.normpath(path))
+        tmp = sandbox.backend.inside(sandbox.layout.tmp)
+        if named.is_relative_to(tmp) and not named.is_relative_to(workspace.root):
+            if sandbox.backend.elsewhere:
+                raise ToolError(
+                    f"{shown(path)} is on another machine. Copy it to the workspace with bash."
+                )
+            temporary = Workspace(sandbox.layout.tmp, workspace.private)
+            return temporary, str(named.relative_to(tmp))
+    return workspace, path
+
+
 _USUAL = (
-    "pandas", "numpy", "scipy", "sklearn", "matplotlib", "seaborn", "altair", "tabulate",
-    "openpyxl", "docx", "pptx", "pypdf", "reportlab", "PIL", "bs4",
-    "requests",
+    "pandas", "polars", "duckdb", "numpy", "scipy", "sklearn", "statsmodels", "sympy", "networkx",
+    "matplotlib", "seaborn", "plotly", "altair", "tabulate", "openpyxl", "xlsxwriter", "docx",
+    "pptx", "pypdf", "pypdfium2", "reportlab", "PIL", "cv2", "bs4", "lxml", "yaml",
+    "requests", "httpx", "cryptography",
 )  # fmt: skip
-"""Names of modules: tables, charts, documents, pictures, web."""
+"""Names of modules: tables, mathematics, charts, documents, pictures, web, keys."""
 
 
 def usual_libraries(settings: SandboxSettings) -> tuple[str, ...]:

@@ -339,9 +339,14 @@ class Kernel:
             )
 
     def _interrupt(self, message_id: str) -> Literal["interrupted", "dead"]:
-        """Interrupt a cell; kill the kernel if it does not stop."""
+        """Interrupt a cell; kill the kernel if it does not stop.
+
+        The first interrupt cancels code that awaits, and the second one raises in any code.
+        """
         self.stop.clear()
-        if self._tree.alive():
+        for _ in range(2):
+            if not self._tree.alive():
+                return "dead"
             interrupt_id = self._send(self._control, "interrupt_request", {})
             stopped = self._reply(self._shell, message_id, time.monotonic() + _STOP_TIMEOUT_S)
             # The cell may end by itself meanwhile; the interrupt must not hit the next one.
@@ -349,7 +354,7 @@ class Kernel:
                 self._control, interrupt_id, time.monotonic() + _START_TIMEOUT_S
             ):
                 return "interrupted"
-            self._tree.kill("It did not stop when it was interrupted.")
+        self._tree.kill("It did not stop when it was interrupted.")
         return "dead"
 
     def why(self) -> str:
@@ -360,11 +365,12 @@ class Kernel:
 
     def _new_output(self, max_chars: int) -> str:
         """Read the output since the last call, also that of background threads."""
+        file, start = self._spool, self._read_offset
+        self._read_offset = end = os.fstat(file.fileno()).st_size
         text = shorten_file(
-            self._spool, self._sandbox.workspace, start=self._read_offset, max_chars=max_chars
+            file, self._sandbox.workspace, start=start, end=end, max_chars=max_chars
         )
-        self._read_offset = os.fstat(self._spool.fileno()).st_size
-        if self._read_offset > _MAX_SPOOL_BYTES:
+        if end > _MAX_SPOOL_BYTES and os.fstat(file.fileno()).st_size == end:
             # The kernel writes at the file's end, wherever that is, so this is safe.
             os.ftruncate(self._spool.fileno(), 0)
             self._read_offset = 0
@@ -389,7 +395,7 @@ class Kernel:
 
 def _outcome(reply: dict[str, Any]) -> Literal["ok", "error"]:
     """Read the kernel's answer; `exit()` and `sys.exit(0)` are not failures."""
-    normal = ("", "0", "None")
+    normal = ("", "0", "None", "False")  # `unittest.main()` exits with False
     exited_normally = reply.get("ename") == "SystemExit" and reply.get("evalue") in normal
     return "ok" if reply.get("status") == "ok" or exited_normally else "error"
 

@@ -6,10 +6,12 @@ Standard output is a file, so output of any size costs no memory, and none is lo
 dies. Runs without our package.
 """
 
+import asyncio
 import base64
 import contextlib
 import functools
 import hashlib
+import html
 import importlib.abc
 import importlib.util
 import io
@@ -31,10 +33,11 @@ from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from IPython.core import pylabtools
 from IPython.core.formatters import DisplayFormatter
 from traitlets import Type
 
-PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
+PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/svg+xml": "svg"}
 SAVED_FIGURE = "application/x-openmanus-saved-figure"
 """The type of a figure that the cell has saved. The value is the path of that file."""
 _SHOWN = (".png", ".jpg", ".jpeg")
@@ -44,6 +47,24 @@ MOST_NAMES = 20
 """Names of one sort that a reply holds."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _CELL = re.compile(r"Cell In\[\d+\]")
+_LOOP_RUNS = re.compile("already running|running event loop", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"""<!--.*?(?:-->|$)|<(script|style|head|template)\b.*?(?:</\1\s*>|$)|"""
+    r"""</?([a-z][\w-]*)(?:[^>"']|"[^"]*(?:"|$)|'[^']*(?:'|$))*(?:>|$)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_SEPARATORS = {"td": " | ", "th": " | ", "li": "\n- "} | dict.fromkeys(
+    ("br", "caption", "dd", "div", "dt", "h1", "h2", "h3", "h4", "hr", "p", "pre", "tr"), "\n"
+)
+
+
+class Output(io.TextIOWrapper):
+    """Standard output and error. A long text is written in pieces, which takes less memory."""
+
+    def write(self, text: str) -> int:
+        for begin in range(0, len(text), 1 << 20):
+            super().write(text[begin : begin + (1 << 20)])
+        return len(text)
 
 
 def show(data: dict[str, Any]) -> None:
@@ -57,7 +78,32 @@ def show(data: dict[str, Any]) -> None:
         if kind in data:
             _name_picture(_save(_bytes(data[kind]), suffix))
             return
-    print(data.get("text/plain", ""), flush=True)  # noqa: T201
+    print(_text(data), flush=True)  # noqa: T201
+
+
+def _text(data: dict[str, Any]) -> str:
+    """Return a value as text: as plain text, unless that only names the value's class."""
+    plain: str = data.get("text/plain", "")
+    if plain and not (plain.startswith("<") and plain.endswith(">")):
+        return plain
+    for kind in ("text/markdown", "text/html", "text/latex", "application/json"):
+        form = data.get(kind)
+        if text := _page_text(form) if form and kind == "text/html" else form:
+            return str(text)
+    return plain or f"[no text to show, only {', '.join(data)}]"
+
+
+def _page_text(page: str) -> str:
+    """Return the text of HTML: a line for each block, and bars between the cells of a row."""
+
+    def separator(tag: re.Match[str]) -> str:
+        name = (tag[2] or "").lower()
+        found = _SEPARATORS.get(name, "")
+        return "\n" * ("\n" in found) if tag[0].startswith("</") else found
+
+    text = html.unescape(_MARKUP.sub(separator, " ".join(page.split())))
+    lines = (line.strip(" ").removeprefix("| ") for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
 
 
 def _bytes(content: str | bytes) -> bytes:
@@ -124,6 +170,7 @@ class FigureSaves(importlib.abc.MetaPathFinder):
                 return result
 
             module.Figure.savefig = save_and_follow
+            module.Figure._repr_png_ = cast("Any", pylabtools).print_figure  # else pyplot's only
 
         spec.loader.exec_module = load_and_follow
         return spec
@@ -157,6 +204,9 @@ class Formatter(DisplayFormatter):
         path = figure_saves.path_of(obj)
         if path.endswith(_SHOWN):
             return {SAVED_FIGURE: path}, {}
+        renderers = getattr(sys.modules.get("altair"), "renderers", None)
+        if renderers and "png" in renderers.names():
+            renderers.enable("png")  # its usual form is a script
         usual = cast("Any", super().format)  # IPython leaves its dictionaries without types
         forms, more = usual(obj, include=include, exclude=exclude)
         return (forms | {SAVED_FIGURE: path} if path else forms), more
@@ -184,6 +234,15 @@ class DisplayHook(ZMQShellDisplayHook):
     def finish_displayhook(self) -> None:
         """Nothing to send."""
 
+    def log_output(self, format_dict: Any) -> None:
+        """Keep no copy of what is shown."""
+
+    def update_user_ns(self, result: Any) -> None:
+        """Keep the last result only: older ones would stay in memory."""
+        names: Any = cast("Any", self.shell).user_ns
+        if names.get("_") is self._:  # else the cell uses that name itself
+            names["_"] = self._ = result
+
 
 class Shell(ZMQInteractiveShell):
     """Writes tracebacks where the output goes."""
@@ -198,19 +257,41 @@ class Shell(ZMQInteractiveShell):
     def init_environment(self) -> None:
         """Ask no program for colours."""
 
+    def _tee(self, channel: Any) -> Any:
+        """Keep no copy of what is printed."""
+        return contextlib.nullcontext()
+
     def ask_exit(self) -> None:
         """End the cell, not the kernel: `exit()` is what scripts end with."""
         raise SystemExit
+
+    async def run_code(self, *args: Any, async_: bool = False, **kwargs: Any) -> Any:
+        """Let an interrupt cancel code that awaits: raised in a waiting loop, it would end that."""
+        task, run = cast("Any", asyncio.current_task()), cast("Any", super().run_code)
+
+        def cancel(*_: Any) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+        if not async_:
+            return await run(*args, **kwargs)
+        signal.signal(signal.SIGINT, cancel)
+        try:
+            return await run(*args, async_=True, **kwargs)
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         text = _ESCAPES.sub("", "\n".join(stb))
         text = _CELL.sub("Cell", text)
         name = getattr(etype, "__name__", "")
         if name == "SystemExit":
-            code = "" if evalue.code is None else repr(evalue.code)
+            code = repr(evalue.code) if evalue.code else ""
             text = f"[ended by exit({code}); variables are kept]"
         if name == "StdinNotImplementedError":
             text = "input() does not work here: nobody can type. Put the value into the code."
+        if name == "RuntimeError" and _LOOP_RUNS.search(str(evalue)):
+            text += "\nAn event loop already runs here. Write `await` instead of starting one."
         print(text, flush=True)  # noqa: T201
         self._last_traceback = stb
 
@@ -302,7 +383,7 @@ def main() -> None:
     # A separate process group: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    stream = io.TextIOWrapper(
+    stream = Output(
         io.FileIO(1, "w", closefd=False), encoding="utf-8", errors="replace", write_through=True
     )
     sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = stream  # type: ignore[misc]  # one order
@@ -313,9 +394,12 @@ def main() -> None:
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else debugpy warns in our output
     sys.meta_path.insert(0, figure_saves)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    connection, sys.argv = sys.argv[2], [""]
+    with contextlib.suppress(ImportError):  # another machine may lack it
+        importlib.import_module("nest_asyncio2").apply()  # cells may run event loops
     App.launch_instance(
         [
-            f"--f={sys.argv[2]}",
+            f"--f={connection}",
             "--HistoryManager.enabled=False",
             "--InteractiveShell.colors=nocolor",
             "--InteractiveShell.xmode=Plain",

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock
 
+from openmanus_graph.backends.sandbox.git import identity, identity_file
 from openmanus_graph.runtime.atomic_files import remove_tree
 from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.open_beneath import located, read_beneath
@@ -159,10 +160,12 @@ def _remove_abandoned(base: Path) -> None:
                 remove_folder(folder)
 
 
-def fill_scratch(scratch: Path, host: Mapping[str, str], *, network: bool) -> list[Path]:
+def fill_scratch(
+    scratch: Path, workspace: Path, host: Mapping[str, str], *, network: bool
+) -> list[Path]:
     """Write the files for programs; return the files of the host that their network needs.
 
-    `host` is our own environment.
+    `workspace` is where programs run, `host` our own environment.
     """
     user, group = os.getuid(), os.getgid()
     root = "root:x:0:0:root:/home/manus:/bin/bash\n"
@@ -173,6 +176,8 @@ def fill_scratch(scratch: Path, host: Mapping[str, str], *, network: bool) -> li
     (etc / "group").write_text(f"root:x:0:\n{groups}nogroup:x:65534:\n")
     (etc / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     make_chart_settings(scratch / "home")
+    # In the home, so that the repository's own name and e-mail come first, as for the user.
+    (scratch / "home" / ".gitconfig").write_text(identity_file(identity(workspace)), "utf-8")
     if not network:
         return []
     configuration = pip_configuration(host, Path(sys.prefix), Path.home())

@@ -1,8 +1,12 @@
 """A persistent bash in the sandbox.
 
-It is interactive, so that it survives ctrl+c and has job control. Its terminal only carries our
-control lines: commands are read from a file and their output goes to a file, so that neither
-quoting nor large output can disturb the protocol.
+Pipes carry our control lines and its answers. Commands are read from a file and their output goes
+to a file, so that neither quoting nor large output can disturb the protocol.
+
+Before each command the shell forks a spare, which waits in the state of that moment. If the shell
+ends (`exit`, `set -e`, `exec`, a signal) or reaches the time limit, the spare takes over. After the
+time limit the old shell continues its command as a background job. `shell_program.py` is the
+parent of all shells, `shell_program.bash` their text.
 """
 
 import contextlib
@@ -12,15 +16,13 @@ import re
 import select
 import shlex
 import shutil
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from openmanus_graph.backends.sandbox.confinement import Sandbox
 from openmanus_graph.backends.sandbox.scratch import remove_folder
@@ -28,7 +30,11 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS, newest_line, shorten_file
 
 MOST_NAMES, LONGEST_NAME, LONGEST_FOLDER = 20, 60, 500
-_JOB = re.compile(r"^\[\d+\][ +-] +Running +(?P<command>.*?) ?&?$", re.MULTILINE)
+_JOB = re.compile(
+    r"^\[(\d+)\][ +-] +Running +(?:still_running '(.*)'|(.*?))(?: &)?(?:  \(wd: .*\))?$",
+    re.MULTILINE,
+)
+_PID = re.compile(r"^\d+$", re.MULTILINE)
 _BASH_VARIABLES = {"_", "OLDPWD", "BASH_REMATCH", "COLUMNS", "LINES", "PIPESTATUS", "OPTARG"}
 """Variables that bash sets by itself while commands run."""
 _LABELS = {"variables": "variables", "definitions": "functions and classes", "imports": "imports"}
@@ -58,7 +64,9 @@ class ShellState:
     """A snapshot of a shell's state after a command."""
 
     jobs: tuple[str, ...] = ()
-    """Commands that run in the background."""
+    """Commands that run in the background, after their names."""
+    pids: tuple[str, ...] = ()
+    """Their process ids."""
     folder: str = ""
     path: str = ""
     variables: tuple[str, ...] = ()
@@ -67,7 +75,7 @@ class ShellState:
 
 
 SHELL_STATE_COMMAND = (
-    r"""{ jobs -r; builtin printf '\036%s' "$PWD" "$PATH" '';"""
+    r"""{ builtin jobs -rp; builtin jobs -r; builtin printf '\036%s' "$PWD" "$PATH" '';"""
     r" builtin compgen -v; builtin printf '\036'; builtin compgen -A function || :;"
     r" builtin printf '\036'; builtin compgen -a || :; }"
 )
@@ -77,8 +85,9 @@ SHELL_STATE_COMMAND = (
 def read_shell_state(text: str) -> ShellState:
     """Read what `SHELL_STATE_COMMAND` printed."""
     jobs, folder, path, *names = (text.split("\x1e") + [""] * 5)[:6]
-    found = tuple(match["command"] for match in _JOB.finditer(jobs))
-    return ShellState(found, folder, path, *(tuple(part.split()) for part in names))
+    found = tuple(f"%{number} {adopted or own}" for number, adopted, own in _JOB.findall(jobs))
+    parts = (tuple(part.split()) for part in names)
+    return ShellState(found, tuple(_PID.findall(jobs)), folder, path, *parts)
 
 
 def describe_shell(now: ShellState, fresh: ShellState) -> str:
@@ -90,9 +99,9 @@ def describe_shell(now: ShellState, fresh: ShellState) -> str:
     variables += ["PATH"] if now.path != fresh.path else []
     for label, names in (
         ("variables", variables),
-        ("functions", now.functions),
+        ("functions", [n for n in now.functions if n not in fresh.functions]),
         ("aliases", now.aliases),
-        ("running in the background:", now.jobs),
+        ("running in the background:", [job.partition(" ")[2] for job in now.jobs]),
     ):
         if names:
             parts.append(f"{label} {_listed(names, len(names))}")
@@ -110,26 +119,75 @@ def _name(name: Any, longest: int = LONGEST_NAME) -> str:
     return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"
 
 
-_ARGV = ("bash", "--noediting", "--norc", "--noprofile", "-i")
-_SETUP = "stty -echo; set +H; unset HISTFILE MAILCHECK; PS1= PS2= PROMPT_COMMAND="
-_START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 20.0, 2.0, 0.1
+_ARGV = ("bash", "--norc", "--noprofile", "-c")
+_FORK = (
+    '\\exec 207<<<x; __spare=$( builtin jobs -lr >|"$__files/{number}.jobs"; '
+    "( set -m; ( __old=$__self; __self=$BASHPID; "
+    'while IFS= builtin read -r -u 208 __line; do builtin eval "$__line"; done ) '
+    '>/dev/null 205>"$__spare_end" & '
+    "builtin echo $! ) ); builtin trap '__save {number}' EXIT; "
+)
+"""Forks the spare, in a process group of its own, and neither as `$!` nor among the jobs."""
+_RUN = (
+    '\\exec >>{output} 2>&1; {{ builtin eval "$(<{script})"; }} </dev/null 207<&- 208<&- 209>&-; '
+    "__code=$?; builtin set +eu; \\exec >/dev/null 2>&1; builtin trap - EXIT; "
+)
+"""A trap of EXIT also prints to the output, but has the other descriptors of ours."""
+_MARKER = "builtin printf '\\036%s:%s\\036' {} {} >&209; builtin set +eu"
+"""`set +eu` afterwards: left on, they would end the shell at the next failure."""
+_ANSWER = re.compile(rb"\x1e(?P<number>\d+):(?P<value>\d+):?(?P<code>\d*)\x1e")
+"""A marker, or a process id with the code that it has ended with."""
+_CLAIM = "__won=; builtin read -rn1 -u 207 __won; [[ $__won ]] || builtin exit "
+"""Ends the shell or its spare if the other one was first: the pipe has one character."""
+_TAKE_OVER = (
+    "[[ $__old ]] || continue; " + _CLAIM + "; \\exec 205>&- 207<&-; "
+    'builtin set -m; : >|"$__files/$__self.shell"; __adopt_jobs {number}; '
+    "__follow $__old {command}{end}; "
+    "__kept=1; [[ -e $__files/{number}.saved ]] && "
+    '{{ builtin . "$__files/{number}.saved"; __kept=0; }}; '
+    "builtin set +eu; __old=; "
+)
+"""Only the spare has `__old`, the shell that it replaces."""
+_END = " && { builtin kill $!; while builtin kill -0 $__old; do sleep 0.05; done; }"
+_WAKEABLE = "builtin trap : USR2; "
+_END_SPARE = "builtin kill -9 $__spare; builtin read -rd '' -u 207 __won; \\exec 207<&-; "
+"""Waits until the spare has closed its end of the pipe: before, it may read our next line."""
+_UNTIL_ENDED = "for __line in {1..15}; do [[ $(builtin jobs -r) ]] || break; sleep 0.1; done; "
+_LINE = re.compile(r"^bash: (eval: )?line \d+: ", re.MULTILINE)
+"""The number is that of our control lines."""
+_WAIT = re.compile(r"\s*wait(\s+[\w%$!-]+)*\s*")
+"""A command that only waits for jobs."""
+_START_TIMEOUT_S, _STOP_TIMEOUT_S, _TAKE_OVER_TIMEOUT_S, _POLL_S = 20.0, 2.0, 10.0, 0.1
+_PROGRAM, _TEXT = (Path(__file__).with_name(f"shell_program.{kind}") for kind in ("py", "bash"))
 _STATE = "look"
 """Name of the file that the shell's state is written to."""
 _MIN_FREE_DISK = 4096
-_JOB_STARTED = re.compile(r"^\[\d+\] \d+\n", re.MULTILINE)
-"""The line that bash prints for a new job; its process id differs from run to run."""
+
+
+Outcome = Literal["done", "limit", "interrupted", "ended"]
+
+
+class Ending(NamedTuple):
+    """How a command has ended."""
+
+    outcome: Outcome
+    """`limit`: it continues in the background; `ended`: the shell ended with it."""
+    code: int | None = None
+    """Exit status, if there is one."""
+    restored: bool = False
+    """Whether folder and variables are again as they were before the command."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
     text: str
-    code: int | None
-    """Exit status, if there is one."""
-    outcome: Literal["done", "interrupted", "ended"]
+    ending: Ending
     reason: str = ""
     """Why the shell ended."""
     jobs: tuple[str, ...] = ()
-    """Commands that run in the background."""
+    """Commands that run in the background, after their names."""
+    newest: str = ""
+    """Process id of the last of them, by which the shell knows its exit code later."""
     later: str = ""
     """The file with their further output, as programs in the sandbox see it."""
 
@@ -160,9 +218,11 @@ class Shell:
         with self._files.opened(self._run):
             pass
         self._number = 0
-        self._terminal_output = b""
-        self._closed = False
-        """Whether the shell has closed its end of the terminal."""
+        self._answers = b""
+        self._shell = 0
+        """Its process id inside."""
+        self._ending: int | None = None
+        """Exit status of a shell that has ended."""
         self._commands = itertools.count(1)
         self._outputs: list[_Output] = []
         """Of commands with background jobs."""
@@ -184,51 +244,57 @@ class Shell:
         # Outside of the workspace, so that a command such as `grep -r` does not read it.
         path = self._run / f"{next(self._commands)}.log"
         self._newest = output = _Output(path, self._files.create(path))
-        known_jobs, new_jobs = self._current.jobs, tuple[str, ...]()
+        known = self._current.jobs
+        waits = _WAIT.fullmatch(command) is not None
         with self._sandbox.call(self._tree):
-            # The commands run in this shell itself, so that variables and folders persist.
-            script, target = shlex.quote(inside(source)), shlex.quote(inside(path))
-            line = f'{{ eval "$(<{script})"; }} </dev/null >>{target} 2>&1; '
-            code = self._execute(line, timeout_s)
-            outcome = "done" if code is not None else self._interrupt()
-            if outcome != "ended":
+            places = {"script": shlex.quote(inside(source)), "output": shlex.quote(inside(path))}
+            line = (_FORK + _RUN).format(number=self._number + 1, **places)
+            line = f"{_WAKEABLE}{line}builtin trap - USR2; " if waits else line
+            line += _CLAIM + "$__code; " + _END_SPARE
+            code = self._execute(line, timeout_s, "$__code")
+            ending = Ending("done", code) if code is not None else self._recover(command, waits)
+            if ending.outcome != "ended":
                 self._ask_state()
         if self._tree.reason:  # what it did could not be brought here
-            outcome = "ended"
-        text = _JOB_STARTED.sub("", self._shortened(output, max_chars))
-        if outcome == "ended":
-            text = text.removesuffix("exit\n")  # an interactive shell says so
-        elif (jobs := self._read_state().jobs) != known_jobs:
-            new_jobs = jobs
+            ending = Ending("ended", None)
+        text = _LINE.sub("bash: ", self._shortened(output, max_chars))
+        if waits:
+            text += self._new_output(max_chars)
+        now = self._read_state() if ending.outcome != "ended" else ShellState()
+        writing = bool({*now.jobs} - {*known})
         if shutil.disk_usage(self._run).free < _MIN_FREE_DISK:
             text += "[The disk is full, so output may be missing. Delete what is not needed.]\n"
-        if new_jobs:  # they write to the file
+        if writing:  # jobs to the file
             output.shown = output.size()
             self._outputs.append(output)
         else:
             output.file.close()
             self._files.remove(path)
-        why = self.why() if outcome == "ended" else ""
-        return CommandResult(text, code, outcome, why, new_jobs, inside(path) if new_jobs else "")
+        why = self.why() if ending.outcome == "ended" else ""
+        jobs = () if now.jobs == known and ending.outcome != "limit" else now.jobs
+        later = inside(path) if writing else ""
+        return CommandResult(text, ending, why, jobs, "".join(now.pids[-1:]), later)
 
     def more(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Return the new output of background jobs, at most `max_chars` of each. Blocks."""
-        jobs = self._inspect().jobs
+        now, text = self._inspect(), self._new_output(max_chars)
+        return CommandResult(text, Ending("done", 0), "", now.jobs, "".join(now.pids[-1:]))
+
+    def _new_output(self, max_chars: int) -> str:
         pieces: list[str] = []
         for output in self._outputs:
             start, output.shown = output.shown, output.size()
             if start < output.shown:
                 pieces.append(self._shortened(output, max_chars, start))
-        return CommandResult("".join(pieces), 0, "done", jobs=jobs)
+        return "".join(pieces)
 
     def interrupt_jobs(self, max_chars: int = MIN_OBSERVATION_CHARS) -> CommandResult:
         """Interrupt background jobs; kill those that do not stop; then as `more`. Blocks."""
         for name in ("INT", "TERM", "KILL"):
             if not self._inspect().jobs:
                 break
-            line = f"for job in $(jobs -rp); do builtin kill -{name} -- -$job; done; wait; "
-            if self._execute(line, _STOP_TIMEOUT_S) is None:
-                self._type(b"\x03")
+            line = f"for job in $(jobs -rp); do builtin kill -{name} -- -$job; done; "
+            self._execute(line + _UNTIL_ENDED, _STOP_TIMEOUT_S)
         return self.more(max_chars)
 
     def newest_line(self) -> str:
@@ -246,35 +312,43 @@ class Shell:
         self.pool.shutdown()
         for output in self._outputs:
             output.file.close()
-        with contextlib.suppress(OSError):
-            os.close(self._terminal)
+        os.close(self._lines)
+        os.close(self._replies)
         remove_folder(self._run)  # the next shell numbers its files from 1 again
 
     def _start(self) -> None:
+        inside, program = self._sandbox.backend.inside, self._run / _PROGRAM.name
+        self._files.write(program, _PROGRAM.read_bytes())
+        holder = (self._sandbox.backend.python, "-I", "-S", inside(program), inside(self._run))
+        given, self._lines = os.pipe()
+        self._replies, output = os.pipe()
         with contextlib.ExitStack() as undo:
             undo.callback(self.pool.shutdown, wait=False)
-            self._terminal, slave = os.openpty()
-            undo.callback(os.close, self._terminal)
+            undo.callback(os.close, self._lines)
+            undo.callback(os.close, self._replies)
             try:
-                self._tree = self._sandbox.start(_ARGV, output=slave, terminal=True)
+                argv = (*holder, *_ARGV, _TEXT.read_text(), "bash", inside(self._run))
+                self._tree = self._sandbox.start(argv, output=output, given=given, direct=True)
             finally:
-                os.close(slave)
+                os.close(given)
+                os.close(output)
             undo.callback(self._sandbox.end, self._tree)
-            if self._execute(f"{_SETUP}; ", _START_TIMEOUT_S) is None:
-                printed = self._terminal_output[-1500:].decode("utf-8", "replace").strip()
+            shell = self._execute("", _START_TIMEOUT_S, "$__self")
+            if shell is None:
+                printed = self._answers[-1500:].decode("utf-8", "replace").strip()
                 raise ToolError(
                     f"bash did not start in the sandbox. It said: {printed or 'nothing'}"
                 )
-            self._shell_group = os.tcgetpgrp(self._terminal)
+            self._shell = shell
             self._initial = self._inspect(_START_TIMEOUT_S)
             undo.pop_all()
 
-    def _type(self, keys: bytes) -> None:
-        with contextlib.suppress(OSError):  # the shell has ended, which `_execute` notices
-            os.write(self._terminal, keys)
+    def _type(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the shell has ended, which `_answer` notices
+            os.write(self._lines, line.encode() + b"\n")
 
     def _execute(self, commands: str, limit_s: float, status: str = "$?") -> int | None:
-        """Type commands and a marker with a status; return that, or None if it does not come.
+        """Send commands and a marker with a status; return that, or None if it does not come.
 
         Args:
             commands: Empty, or ends with a semicolon.
@@ -282,49 +356,53 @@ class Shell:
             status: Shell expression.
         """
         self._number += 1
-        self._terminal_output = b""
-        # `set +eu` afterwards: left on, they would end the shell at the next failure.
-        marker = f"builtin printf '\\036%s:%s\\036' {self._number} {status}; set +eu"
-        self._type(f" {commands}{marker}\n".encode())
-        deadline = time.monotonic() + limit_s
-        report = re.compile(rb"\x1e%d:(\d+)\x1e" % self._number)
+        self._type(commands + _MARKER.format(self._number, status))
+        answer = self._answer(limit_s, self._number)
+        return answer and answer[1]
+
+    def _answer(self, limit_s: float, oldest: int) -> tuple[int, int] | None:
+        """Return the first marker from a number on with its status; None as `_execute`."""
+        deadline, found = time.monotonic() + limit_s, None
         while not self.stop.is_set() and (left := deadline - time.monotonic()) > 0:
             alive = self._tree.alive()
-            if select.select([self._terminal], [], [], min(left, _POLL_S))[0]:
-                try:
-                    self._terminal_output = (
-                        self._terminal_output + os.read(self._terminal, 65536)
-                    )[-65536:]
-                except OSError:
-                    self._closed = True
-                    return None
-                if found := report.search(self._terminal_output):
-                    return int(found[1])
-            elif not alive:
-                return None
+            if select.select([self._replies], [], [], min(left, _POLL_S))[0]:
+                self._answers = (self._answers + os.read(self._replies, 65536))[-65536:]
+                for number, value, code in _ANSWER.findall(self._answers):
+                    if code and int(value) == self._shell:
+                        self._ending = int(code)
+                    elif not code and int(number) >= oldest:
+                        found = (int(number), int(value))
+                self._answers = _ANSWER.split(self._answers)[-1]
+            if found or self._ending is not None or not alive:
+                return found
         return None
 
-    def _interrupt(self) -> Literal["interrupted", "ended"]:
-        """Send ctrl+c, then kill the foreground command, and the shell as the last resort."""
+    def _recover(self, command: str, waits: bool) -> Ending:
+        """Continue after a time limit, a stop, or the end of the shell."""
+        number, code, self._ending = self._number, self._ending, None
+        outcome: Outcome = "interrupted" if self.stop.is_set() else "limit"
+        outcome = outcome if code is None else "done"
         self.stop.clear()
-        if self._closed:  # it ends by itself
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._tree.process.wait(timeout=_STOP_TIMEOUT_S)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        kill = False
-        while self._tree.alive() and time.monotonic() < deadline:
-            self._type(b"\x03")
-            if kill:  # the foreground process group of the terminal, unless it is the shell
-                with contextlib.suppress(OSError):
-                    group = os.tcgetpgrp(self._terminal)
-                    if group > 0 and group != self._shell_group:
-                        os.killpg(group, signal.SIGKILL)
-            if self._execute("", _STOP_TIMEOUT_S / 4, status="130") is not None:
-                return "interrupted"
-            kill = True
-        if self._tree.alive():
-            self._tree.kill("The command did not stop when it was interrupted.")
-        return "ended"
+        if waits and code is None:  # only the waiting ends
+            self._type("[[ $__old ]] && builtin kill -USR2 $__old")
+            if self._answer(_STOP_TIMEOUT_S, number):
+                return Ending(outcome)
+        self._shell, self._number = 0, number + 1
+        name = shlex.quote(command.strip().split("\n")[0][:LONGEST_NAME])
+        end = _END if outcome == "interrupted" else ""
+        take_over = _TAKE_OVER.format(number=number, command=name, end=end)
+        self._type(take_over + _MARKER.format(self._number, "$__self"))
+        match self._answer(_TAKE_OVER_TIMEOUT_S, number):
+            case None:
+                if self._tree.alive():
+                    self._tree.kill("The command has ended the shell.")
+                return Ending("ended")
+            case found, status if found == number:  # it ended at this moment
+                return Ending("done", status)
+            case _, shell:
+                self._shell = shell
+        kept = self._execute("", _STOP_TIMEOUT_S, "$__kept") == 0
+        return Ending(outcome, code, restored=not kept)
 
     def _inspect(self, limit_s: float = _STOP_TIMEOUT_S) -> ShellState:
         """Have the shell write its state (folder, variables) and background jobs, and read it."""

@@ -180,7 +180,7 @@ class Ssh(Backend):
 
     name = "ssh"
     holds_processes = True
-    elsewhere = True
+    elsewhere = hides_ports = True
 
     def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
         """Connect. Raises ToolError: the machine cannot be reached."""
@@ -247,7 +247,7 @@ class Ssh(Backend):
         return str(path)
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
-        """Return the command. Without a terminal, the output goes to a file there."""
+        """Return the command. The output goes to a file there, unless it is read at once."""
         self._launched += 1
         marker, root = f"{self._name}-{self._launched}.", self._link.root
         packages = str(root / "python")
@@ -263,8 +263,7 @@ class Ssh(Backend):
         folder = shlex.quote(str(root / "workspace"))
         script = f"cd {folder} && {line}; exit $?"  # of the shell's words, not of a signal
         run = f"exec /bin/sh -c {shlex.quote(script)}"
-        command = self._link.shared(*(["-tt"] if output is None else []), program=run)
-        return Launch(tuple(command), kill=lambda: self._end(marker))
+        return Launch(tuple(self._link.shared(program=run)), kill=lambda: self._end(marker))
 
     def reach(self, socket: Path) -> Path:
         """Forward a socket."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import httpcore2
+from anyio.abc import SocketStream
 from httpcore2 import AnyIOBackend
+from httpcore2._backends.anyio import AnyIOStream  # it opens no stream on a socket of ours
 
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.models.endpoint import tls_context
@@ -326,6 +328,9 @@ class _PinnedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
+        if own := self._guard.own_at(host, port):
+            connected = await own.connect(host, port)
+            return AnyIOStream(await SocketStream.from_socket(connected))
         failure: httpcore2.ConnectError | None = None
         for address in await self._guard.resolve(host, port):
             try:
@@ -350,7 +355,7 @@ def _open_pool(address: WebAddress, guard: Guard) -> httpcore2.AsyncConnectionPo
     """Return the connections for an address. Blocks: reads certificates and our version."""
     _user_agent()
     upstream = environment_upstream(address.scheme, address.host, address.port)
-    if upstream is None:
+    if upstream is None or guard.own_at(address.host, address.port):
         return httpcore2.AsyncConnectionPool(tls_context(), network_backend=_PinnedBackend(guard))
     url = f"{upstream.scheme}://{authority(upstream.host, upstream.port, upstream.scheme)}"
     login = (upstream.username, upstream.password) if upstream.username else None

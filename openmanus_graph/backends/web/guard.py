@@ -9,13 +9,18 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from openmanus_graph.backends.models.endpoint import environment_proxy
-from openmanus_graph.errors import TrustedToolError
+from openmanus_graph.errors import ToolError, TrustedToolError
+from openmanus_graph.safety.urls import is_of_domains
 from openmanus_graph.state import addresses
 from openmanus_graph.state.addresses import IPAddress, WebAddress, bare_domain, normal_host, within
 from openmanus_graph.state.settings import Settings
+
+if TYPE_CHECKING:
+    from openmanus_graph.backends.web.own_pages import OwnPages
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host name to IP addresses as text, best first. OSError when there are none."""
@@ -42,11 +47,34 @@ class Guard:
     denied_domains: tuple[str, ...] = ()
     """Never allowed, subdomains included; takes precedence over both others."""
     resolver: Resolver = system_resolver
+    own: "OwnPages | None" = None
+    """For pages that the agent made, and only for them: they reach each other, and otherwise only
+    hosts that the person named."""
 
     @classmethod
     def of(cls, settings: Settings) -> "Guard":
         web = settings.web
         return cls(settings.allow_hosts, web.allowed_domains, web.denied_domains)
+
+    def is_own(self, url: str) -> bool:
+        """Return True if a URL is for pages that the agent made. ToolError if it is not valid."""
+        address = addresses.parse_address(url)
+        return self._is_own_host(address.host, address.port)
+
+    def own_at(self, host: str, port: int) -> "OwnPages | None":
+        """Return what connects to a host if it is for pages that the agent made."""
+        return self.own if self._is_own_host(host, port) else None
+
+    def _is_own_host(self, host: str, port: int) -> bool:
+        return addresses.is_own_host(normal_host(host)) and not self.allows(host, port)
+
+    def refuses(self, url: str) -> bool:
+        """Return True if an address is surely refused here: only a page of the agent may be it."""
+        try:
+            self.check(url)
+        except ToolError:
+            return True
+        return False
 
     def check(self, url: str) -> WebAddress:
         """Check a URL as far as possible without resolving its host name."""
@@ -62,6 +90,10 @@ class Guard:
                 f"{host} was not reached: it is among the denied domains of the configuration. "
                 "Find another source."
             )
+        if self.own_at(host, port):
+            return
+        if self.own is not None:
+            self._require_named(host, port, self.own)
         if self.allows(host, port):
             return
         if self.allowed_domains and not any(
@@ -71,10 +103,19 @@ class Guard:
                 f"{host} was not reached: the configuration allows only "
                 f"{', '.join(self.allowed_domains)}. Find what you need there."
             )
-        address = addresses.literal_ip(host)
-        inside = "." not in host or any(within(host, name) for name in _PRIVATE_DOMAINS)
-        if inside if address is None else not is_public(address):
+        if _is_private(host):
             raise _private_error(host, port, host)
+
+    def _require_named(self, host: str, port: int, own: "OwnPages") -> None:
+        if is_of_domains(WebAddress("", host, port, ""), own.named):
+            return
+        shown = addresses.authority(host, port, "http" if port == 80 else "https")
+        needs_more = _is_private(host) and not self.allows(host, port)
+        more = f" and starts the run with --allow-host {shown}" if needs_more else ""
+        raise TrustedToolError(
+            f"{shown} was not reached: a page that you made reaches other hosts only if the person "
+            f"names them in the task{more}. Open it with go_to_url, or do without it."
+        )
 
     def allows(self, host: str, port: int) -> bool:
         """Return whether the person allowed exactly this host, or this port of it."""
@@ -127,13 +168,21 @@ def is_public(address: IPAddress) -> bool:
     return address in _PUBLIC_V6 and address.is_global and address.scope_id is None
 
 
+def _is_private(host: str) -> bool:
+    """Return True if a host is known as private by its name or number."""
+    address = addresses.literal_ip(host)
+    if address is not None:
+        return not is_public(address)
+    return "." not in host or any(within(host, name) for name in _PRIVATE_DOMAINS)
+
+
 def _private_error(host: str, port: int, address: str) -> TrustedToolError:
     leads = "it is" if host == address else f"it leads to {address},"
     shown = f"[{host}]" if ":" in host else host
     return TrustedToolError(
         f"{shown}:{port} was not reached: {leads} an address of this machine, of a private network "
         "or for special use, which web tools do not open. If the person wants it opened, they can "
-        f"start the run with --allow-host {shown}:{port}."
+        f"start the run with --allow-host {shown}:{port} and name that address in the task."
     )
 
 

@@ -17,13 +17,21 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import urlsplit
 
 import h11
 
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.web.guard import Guard, Upstream, environment_upstream
+from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.errors import ToolError
-from openmanus_graph.state.addresses import WebAddress, authority, is_loopback, parse_address
+from openmanus_graph.state.addresses import (
+    WORKSPACE_HOST,
+    WebAddress,
+    authority,
+    is_loopback,
+    parse_address,
+)
 
 CONNECT_S = 10.0
 IDLE_S = 600.0
@@ -144,7 +152,7 @@ class GuardedProxy:
             received = dict(request.headers).get(b"proxy-authorization", b"")
             if not hmac.compare_digest(received, self._authorization):
                 login = ("Proxy-Authenticate", 'Basic realm="openmanus"')
-                await _respond(browser, request, 407, "Log in to the proxy.", login)
+                await _respond(browser, request, 407, b"Log in to the proxy.\n", login)
             elif request.method == b"CONNECT":
                 await self._tunnel(browser, request)
                 return
@@ -177,6 +185,9 @@ class GuardedProxy:
             address = parse_address(url)
             if address.scheme != "http":
                 raise ToolError(f"{url} is not a request for a proxy.")
+            if self._guard.own is not None and address.host == WORKSPACE_HOST:
+                await self._show_file(browser, request, address, self._guard.own)
+                return
             server = await connect(address, self._guard, self._upstream)
         except (ToolError, OSError) as error:
             await self._refuse(browser, request, url, error)
@@ -188,6 +199,18 @@ class GuardedProxy:
             await self._return_response(browser, request, server)
         finally:
             server.writer.close()
+
+    async def _show_file(
+        self, browser: ProxyConnection, request: h11.Request, address: WebAddress, own: OwnPages
+    ) -> None:
+        """Answer with a file of the workspace. ToolError: it is out of reach."""
+        if request.method not in (b"GET", b"HEAD"):
+            await _respond(browser, request, 405, b"Files can only be read.\n")
+            return
+        file = await asyncio.to_thread(own.read, urlsplit(address.url).path)
+        headers = [("Cache-Control", "no-store")]
+        headers += [("Location", file.location)] if file.location else []
+        await _respond(browser, request, file.status, file.body, *headers, typed=file.media_type)
 
     async def _return_response(
         self, browser: ProxyConnection, request: h11.Request, server: ProxyConnection
@@ -215,15 +238,19 @@ class GuardedProxy:
         reason = str(error) if by_guard else f"{url} cannot be reached ({error}). {advice}"
         self._refusals.append(Refusal(url, reason, by_guard))
         mark = (MARK, "refused" if by_guard else "failed")
-        await _respond(browser, request, 403 if by_guard else 502, reason, mark)
+        status, text = 403 if by_guard else 502, f"{reason}\n".encode()
+        await _respond(browser, request, status, text, mark)
 
 
 async def _respond(
-    browser: ProxyConnection, request: h11.Request, status: int, text: str, header: tuple[str, str]
+    browser: ProxyConnection,
+    request: h11.Request,
+    status: int,
+    body: bytes,
+    *further: tuple[str, str],
+    typed: str = "text/plain; charset=utf-8",
 ) -> None:
-    body = f"{text}\n".encode()
-    typed = ("Content-Type", "text/plain; charset=utf-8")
-    headers = [typed, ("Content-Length", str(len(body))), header]
+    headers = [("Content-Type", typed), ("Content-Length", str(len(body))), *further]
     await browser.send(h11.Response(status_code=status, headers=headers))
     if request.method != b"HEAD":
         await browser.send(h11.Data(data=body))
@@ -264,6 +291,11 @@ async def connect(
 
     Without an upstream proxy, the environment's is used. In a tunnel the browser itself speaks TLS.
     """
+    if own := guard.own_at(address.host, address.port):
+        guard.check_host(address.host, address.port)
+        made = await own.connect(address.host, address.port)
+        streams = await asyncio.open_connection(sock=made)
+        return ProxyConnection(h11.Connection(h11.CLIENT), *streams)
     upstream = None if is_loopback(address.host) else upstream
     upstream = upstream or environment_upstream(address.scheme, address.host, address.port)
     if upstream is not None:

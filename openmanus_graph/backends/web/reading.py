@@ -2,16 +2,18 @@
 
 import asyncio
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from openmanus_graph.backends.files.documents import read_document
+from openmanus_graph.backends.files import office
+from openmanus_graph.backends.files.documents import read_to_outputs
 from openmanus_graph.backends.files.file_content import binary_kind, document_kind
 from openmanus_graph.backends.files.text_file import Lines, detect_encoding, printable
 from openmanus_graph.backends.web.client import Page, fetch, is_text
 from openmanus_graph.backends.web.guard import Guard
+from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.backends.web.page_text import Chunk, PageText, chunks, page_text
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.runtime import output
@@ -21,7 +23,7 @@ from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.tool_traits import Observation
 
 _HTML = ("text/html", "application/xhtml+xml")
-_DOCUMENTS = ("pdf", "docx", "xlsx", "pptx", "ipynb")
+_DOCUMENTS = ("pdf", "ipynb", "mail", "mbox", "msg", *office.KINDS)
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
 _SAMPLE_BYTES = 64 * 1024
@@ -38,6 +40,7 @@ class Reading:
     title: str = ""
     page: PageText | None = None  # the converted page, if it is HTML
     kept: str = ""  # the path of a document or file that was kept
+    images: tuple[str, ...] = ()  # of pages without text, for models that see
 
 
 async def fetched(session: Session, url: str) -> Observation:
@@ -46,12 +49,18 @@ async def fetched(session: Session, url: str) -> Observation:
     max_chars = whole if page.status < 400 else _ERROR_PAGE_CHARS
     reading = await read_page(page, session.workspace, max_chars=max_chars)
     text = await asyncio.to_thread(fitted, reading.text, max_chars, session.workspace)
-    return Observation(f"{_header(page, reading)}\n\n{text}", failed=page.status >= 400)
+    return Observation(f"{_header(page, reading)}\n\n{text}", reading.images, page.status >= 400)
 
 
 async def _get(session: Session, url: str) -> Page:
     downloads = session.settings.browser.max_download_mb << 20
-    return await fetch(url, Guard.of(session.settings), download_limit_bytes=downloads)
+    return await fetch(url, guard_for(session, url), download_limit_bytes=downloads)
+
+
+def guard_for(session: Session, url: str) -> Guard:
+    """Return the guard for an address: another one for pages that the agent made."""
+    guard = Guard.of(session.settings)
+    return replace(guard, own=OwnPages.of(session)) if guard.is_own(url) else guard
 
 
 async def page_text_of(session: Session, url: str, max_chars: int) -> str:
@@ -141,12 +150,12 @@ def _file_name(page: Page) -> str:
 
 
 def _document(page: Page, kind: str, workspace: Workspace, max_chars: int) -> Reading:
-    kept = workspace.keep(page.body, f".{kind}")
+    kept = workspace.keep(page.body, f".{'eml' if kind == 'mail' else kind}")
     with opened_file(workspace, str(kept)) as file:
-        text = read_document(file, kind, None, Lines(), max_chars)
+        text, images = read_to_outputs(workspace, file, kind, None, Lines(), max_chars)
     place = workspace.relative(kept)
     note = f"[{size_text(len(page.body))}; kept as {place}, for read_file or python_execute]"
-    return Reading("document", f"{note}\n{printable(text)}", _file_name(page), kept=place)
+    return Reading("document", f"{note}\n{text}", _file_name(page), None, place, images)
 
 
 def _text_or_file(page: Page, workspace: Workspace) -> Reading:

@@ -24,7 +24,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
 from openmanus_graph.interfaces.cli import editor, fork, mcp, process, screen
 from openmanus_graph.interfaces.cli.console import Rendered, SafeConsole, say
-from openmanus_graph.interfaces.cli.run import log_file, make_sink, require_stdout
+from openmanus_graph.interfaces.cli.run import log_file, make_sink, require_stdout, show_worktree
 from openmanus_graph.interfaces.cli.show import read_thread
 from openmanus_graph.interfaces.cli.skills import ask_for_trust
 from openmanus_graph.interfaces.cli.terminal import TerminalInput
@@ -84,7 +84,9 @@ def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> int
             taken = run_setup.take_thread(given, options)
             with make_sink(output) as sink:
                 at_editor = process.has_line_editor() and not output.json
-                return asyncio.run((_converse if at_editor else _read_turns)(given, taken, sink))
+                code = asyncio.run((_converse if at_editor else _read_turns)(given, taken, sink))
+            show_worktree(taken[2].workspace, code, output)
+            return code
         except KeyboardInterrupt:  # at the prompt; a turn handles the signal itself
             sys.stderr.write("\n")
             return CANCELLED
@@ -130,8 +132,8 @@ async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
                 elif typed.startswith("/"):
                     await _run_command(typed, session)
                 else:
-                    await session.say(typed, given, line.pastes, draft)
-                    given = InputOptions()  # only the first turn gets files and pictures
+                    if await session.say(typed, given, line.pastes, draft):
+                        given = InputOptions()  # only the first turn gets files and pictures
     return session.code
 
 
@@ -206,8 +208,10 @@ class ChatSession:
 
     async def say(
         self, typed: str, given: InputOptions, pastes: Mapping[str, str], draft: str
-    ) -> None:
+    ) -> bool:
         """Do a turn with a message that was typed, possibly into a draft by somebody else.
+
+        Return whether it began.
 
         The draft, long pastes and names of files are not the user's words: they verify nothing.
         """
@@ -227,22 +231,23 @@ class ChatSession:
             words = await asyncio.to_thread(editor.without_mentions, added, workspace)
             own = Origin(words=words, urls=[], tainted=bool(draft or pastes), names=True)
             origin = own if own["tainted"] or words != typed else None
-            given = InputOptions(file=files, image=[*(given.image or ()), *(named.image or ())])
+            images = [*(given.image or ()), *(named.image or ())]
+            given = replace(given, file=files, image=images)
             taken = (self.thread, self.agent, self.options)
-            await self.do(
-                run_setup.new_run(text, given, taken, origin=origin, compact=self.compact)
-            )
+            run = run_setup.new_run(text, given, taken, origin=origin, compact=self.compact)
             self.compact = False
+            return await self.do(run)
 
-    async def do(self, run: Run) -> None:
-        """Do a run, and show why if it cannot begin."""
+    async def do(self, run: Run) -> bool:
+        """Do a run, and show why if it cannot begin. Return whether it did."""
         try:
             self.code = await run_graph(run, self, TerminalInput(self))
         except (ConfigError, RunError) as error:
             say(str(error))
-            return
+            return False
         self.left = self.code in SIGNALLED
         self._window = (await resolve_model(self.settings.main)).window
+        return True
 
     async def resume(self, reply: run_setup.ResumeAnswer) -> None:
         resuming = run_setup.resuming_run

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -170,12 +171,25 @@ def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:
                 run, sink, TerminalInput(sink), ends_process=process.is_own_process()
             )
             code = run_and_close_models(running)
+    show_worktree(run.context.workspace, code, output)
     if failure := process.stdout_failure():
         raise RunError(
             f"stdout cannot be written: {failure}. Nothing is lost: the thread keeps the answer "
             f"(openmanus show {shlex.quote(run.thread)})."
         )
     return code
+
+
+def show_worktree(workspace: str | None, code: int, output: OutputOptions) -> None:
+    """Finish the worktree that a run worked in, if any, and show its diff."""
+    from openmanus_graph.backends.sandbox.worktree import finish, worktree_at
+    from openmanus_graph.interfaces.cli.console import say
+
+    tree = worktree_at(Path(workspace or "."))
+    if tree is not None:
+        shown = finish(tree, finished=code == 0)
+        if not output.quiet:
+            say(shown)
 
 
 @contextlib.contextmanager

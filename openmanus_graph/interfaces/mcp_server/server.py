@@ -114,7 +114,7 @@ def build_server(
     context, settings = ready_for_tools(options)
     chosen = offered_tools(tools, settings.tools)
     toolset = Toolset({tool.name: tool for tool in chosen}, None)
-    definition = with_tools(Agent("mcp_server", "manus_system", "manus_ending"), chosen)
+    definition = with_tools(Agent("mcp_server", "manus_system", "ending"), chosen)
     graph = clients.build_call_graph(definition)
     agent = None
     if agent_name is not None:

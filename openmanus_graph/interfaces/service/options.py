@@ -186,6 +186,19 @@ class InputOptions:
     image: Annotated[
         list[str] | None, typer.Option(help="Picture, sound or video for the model; repeatable.")
     ] = None
+    worktree: Annotated[
+        bool, typer.Option("--worktree", help="Work on a new branch, in its own git worktree.")
+    ] = False
+    branch: Annotated[
+        str | None, typer.Option(help="Name of that branch; it implies --worktree.")
+    ] = None
+    commit: Annotated[
+        str | None, typer.Option(help="Commit there with this message; it implies --worktree.")
+    ] = None
+
+    @property
+    def wants_worktree(self) -> bool:
+        return self.worktree or bool(self.branch or self.commit)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from pydantic import SecretStr
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.steering import open_steering
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
+from openmanus_graph.backends.sandbox import worktree
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.config.files import declared_fields
-from openmanus_graph.config.resolve import database_url, resolve_settings
+from openmanus_graph.config.resolve import database_url, resolve_settings, safe_name
 from openmanus_graph.conversation.history import ATTACHED, COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.graphs import catalog
@@ -71,6 +72,19 @@ def new_thread() -> str:
 
 def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:
     """Return thread, agent and options; those of an existing thread are the defaults."""
+    thread, agent, kept = _take_thread(given, options)
+    if not given.wants_worktree:
+        return thread, agent, kept
+    if options.workspace or threads.find_thread(thread) is not None:
+        raise ConfigError(
+            "A worktree is made for a new thread, of the repository that the command is run in. "
+            "Leave out --worktree and what implies it, or --workspace, --thread and --continue."
+        )
+    folder = worktree.new_folder(given.branch or f"openmanus-{safe_name(thread)}")
+    return thread, agent, replace(options, workspace=str(folder))
+
+
+def _take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:
     thread = given.thread
     if given.latest:
         if thread is not None:
@@ -124,6 +138,7 @@ def make_run(
 ) -> Run:
     """Return a run with these options. ConfigError as `graph_arguments`."""
     context, stored = to_context(options), options.stored()
+    worktree.worktree_at(Path(options.workspace or "."))  # refuses one that was removed
     arguments = graph_arguments(agent, options)
     return Run(thread, agent, task, context, stored, make_input, arguments)
 
@@ -188,6 +203,9 @@ def prepare_input(
     compact: bool = False,
 ) -> dict[str, Any]:
     workspace = Workspace.of(resolve_settings(context, thread))
+    if given.wants_worktree and worktree.worktree_at(workspace.root) is None:
+        branch = given.branch or f"openmanus-{safe_name(thread)}"
+        worktree.create(Path.cwd(), branch, workspace.root, given.commit)
     workspace.prepare()
     names = [_copy_file(path, workspace) for path in given.file or ()]
     images = [_save_image(path, workspace) for path in given.image or ()]

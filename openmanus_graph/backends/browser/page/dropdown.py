@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import NO_BOX, click, click_point, locate
-from openmanus_graph.backends.browser.page.snapshot import Element
+from openmanus_graph.backends.browser.page.pointer import (
+    NO_BOX,
+    click_point,
+    click_to_open,
+    locate,
+)
+from openmanus_graph.backends.browser.page.snapshot import FIELDS, Element
 from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError
@@ -18,6 +23,9 @@ MAX_PAGES = 200  # how far a list that draws only what is in view is paged throu
 OPEN_LIMIT_S = 3.0
 CLICKS = 3  # how often an option is looked for again that scrolling has redrawn
 SHOWN_CHARS = 80
+_TYPED = tuple(role for role in FIELDS if role != "combobox")
+_NO_LISTS = ("button", "disclosure", "link", "menuitem", "listbox", "file input", *_TYPED)
+"""Roles of what is a drop-down only if it says or looks so."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +196,10 @@ async def _open_list(view: PageView, target: Target, wanted: str = "") -> Option
     before = await view.look()
     for _ in range(2):  # the first click may close what was open
         await target.call("noteLists")
-        await click(view, target.element.index)
+        # Drop-downs that are made of other elements may have no sign of it, but buttons have.
+        await click_to_open(
+            target, "a drop-down", lambda role, opens: role in _NO_LISTS and not opens
+        )
         await view.settle(OPEN_LIMIT_S)
         after = await view.look()
         new = [one for index, one in after.elements.items() if index not in before.elements]

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from playwright.async_api import TimeoutError as NoChooser
 from openmanus_graph.backends.browser.action_specs import press_name
 from openmanus_graph.backends.browser.page.dropdown import select_dropdown_option
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached, JsonObject
-from openmanus_graph.backends.browser.page.pointer import click
-from openmanus_graph.backends.browser.page.snapshot import Element
+from openmanus_graph.backends.browser.page.pointer import click_to_open, locate
+from openmanus_graph.backends.browser.page.snapshot import FIELDS, Element
 from openmanus_graph.backends.browser.page.text import ActionReport
 from openmanus_graph.backends.browser.page.view import PageView, Target
 from openmanus_graph.errors import ToolError, TrustedToolError
@@ -22,7 +22,7 @@ LAST_CHARS = 5
 CHOOSER_MS = 4000
 SLIDER_PRESSES = 400  # how many steps a slider is moved at most
 SLIDER_KEYS = (("ArrowUp", "ArrowDown"), ("ArrowRight", "ArrowLeft"))
-_CLICKED_ROLES = ("button", "link", "disclosure", "tab", "menuitem", "option", "switch")
+_CLICKED_ROLES = ("button", "link", "disclosure", "menuitem", "listbox")
 SHOWN_CHARS = 200
 SELECT_ALL = "ControlOrMeta+a"
 _COMBINATION = re.compile(r"(ctrl|control|cmd|command|meta|alt|option|shift)\+.", re.IGNORECASE)
@@ -55,11 +55,6 @@ def _require_text_field(target: Target, facts: JsonObject) -> None:
         )
     if facts["kind"] == "check":
         raise ToolError(f"{target.label} is not typed into: click it to change it.")
-    if facts["kind"] == "none" and target.element.role in _CLICKED_ROLES:  # it may send or leave
-        raise ToolError(
-            f"{target.label} cannot be typed into, and nothing was done. Choose a textbox, or "
-            "click it if that opens one."
-        )
     if facts["kind"] == "file":
         raise ToolError(f"{target.label} takes files: use upload_file with their paths.")
 
@@ -129,7 +124,7 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
     """Put the cursor into the field, its text selected; return its number, None if elsewhere."""
     if facts["kind"] == "text" and (await target.call("enter", secret))["focused"]:
         return target.element.number
-    await click(target.view, target.element.index)
+    await click_to_open(target, "a textbox", lambda role, _: role in _CLICKED_ROLES)
     await target.view.settle(2)
     entered: JsonObject = {"gone": True}
     if not (await target.call("focusElsewhere"))["elsewhere"]:
@@ -137,7 +132,7 @@ async def _focus_field(target: Target, facts: JsonObject, secret: bool) -> int |
     if entered.get("gone") or entered["kind"] != "text":
         raise ToolError(
             f"{target.label} cannot be typed into. Choose a textbox, or click it and look at "
-            "what opens."
+            "what opens. A cell may take send_keys after a click."
         )
     return None
 
@@ -236,8 +231,16 @@ def _letters(text: str) -> str:
     return "".join(char for char in signs if char.isalnum()) or signs
 
 
-async def send_keys(view: PageView, keys: str) -> ActionReport:
-    """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is."""
+async def _nothing(_view: PageView, _press: str) -> None: ...
+
+
+async def send_keys(
+    view: PageView, keys: str, before: Callable[[PageView, str], Awaitable[None]] = _nothing
+) -> ActionReport:
+    """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is.
+
+    `before` is awaited before each key.
+    """
     presses = [press_name(token) for token in keys.split()]
     if presses == [None] and _COMBINATION.match(keys.strip()):
         raise TrustedToolError(
@@ -248,6 +251,7 @@ async def send_keys(view: PageView, keys: str) -> ActionReport:
         await view.act(view.page.keyboard.type(keys))
         return ActionReport(f'Typed "{keys}".')
     for press in presses:
+        await before(view, str(press))
         await view.act(view.page.keyboard.press(str(press)))
         if view.frames.dialog_open:
             return ActionReport(f"Pressed {press}.")
@@ -271,7 +275,8 @@ async def upload_file(view: PageView, index: int, paths: Sequence[Path]) -> Acti
     target.require_enabled(facts.get("disabled", False))
     _check_file_count(target, paths, many=facts.get("many", True))
     if facts.get("none"):
-        await _give_to_chooser(view, target, paths)
+        if target.element.role != "drop area" or not await _drop_files(view, target, paths):
+            await _give_to_chooser(view, target, paths)
     else:
         function = f"openmanus.fileInput({target.element.number})"
         node = await view.frames.evaluate(target.world, function)
@@ -295,12 +300,30 @@ def _check_file_count(target: Target, paths: Sequence[Path], *, many: bool) -> N
 async def _give_to_chooser(view: PageView, target: Target, paths: Sequence[Path]) -> None:
     try:
         async with view.page.expect_file_chooser(timeout=CHOOSER_MS) as chooser:
-            await click(view, target.element.index)
+            what = "a file input, or the button of one"
+            await click_to_open(target, what, lambda role, _: role in (*FIELDS, "listbox"))
         opened = await chooser.value
     except NoChooser as error:
+        if await _drop_files(view, target, paths):
+            return
         raise ToolError(
             f"{target.label} takes no files and opened no file chooser. Choose a file input or "
             "the button that opens one."
         ) from error
     _check_file_count(target, paths, many=opened.is_multiple())
     await opened.set_files(list(paths))
+
+
+async def _drop_files(view: PageView, target: Target, paths: Sequence[Path]) -> bool:
+    """Drop files onto an element, as from a desktop; return False if it does not take them."""
+    point = await view.with_element(target.element.index, locate)
+    session = (await view.frames.worlds())[0].session  # the page's own: places are the window's
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    taken = False
+    with contextlib.suppress(FrameDetached, DialogOpen):  # the page has left with them
+        for kind in ("dragEnter", "dragOver", "drop"):
+            taken = (await target.call("dragTaken"))["taken"]
+            refused = kind == "drop" and not taken  # the browser would open the file then
+            place = {"type": "dragCancel" if refused else kind, "x": point.x, "y": point.y}
+            await view.frames.send(session, "Input.dispatchDragEvent", {**place, "data": data})
+    return taken

@@ -18,14 +18,14 @@ EVENTS = "om" + secrets.token_hex(6)
 """The prefix of our events and the name of our world, in this process."""
 _SCRIPTS = (
     "dom", "names", "quiet", "hover", "walk", "clickable", "collect", "act", "press",
-    "editors", "forms", "dropdowns",
+    "editors", "forms", "dropdowns", "tables",
 )  # fmt: skip
 _CALLABLE = (
     "collect, mark, quiet, showing, point, under, follow, aim, landing, pointNow, bringTogether, "
     "framePlace, showFramePlace, scrollPage, scrollToText, numberOfText, field, enter, "
     "focusElsewhere, assign, slider, nativeOptions, selectOption, paste, copied, noteLists, "
     "customOptions, pageList, shownChoice, fileInput, fileFacts, connected, numberOf, "
-    "focusedNumber, adopt, storedValues, around, nameAt"
+    "focusedNumber, adopt, storedValues, around, nameAt, namesOf, clickFacts, tables, dragTaken"
 )
 MAX_FRAMES = 40
 CALL_LIMIT_S = 30.0

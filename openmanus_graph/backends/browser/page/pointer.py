@@ -15,6 +15,12 @@ from openmanus_graph.errors import ToolError, TrustedToolError
 
 DRAG_STEPS = 12
 NO_BOX = (0, 0, 0, 0)
+_SHOWN_CHARS = 100
+_CHOSEN_ROLES = (
+    "checkbox", "radio", "switch", "tab", "option", "menuitemcheckbox", "menuitemradio",
+    "treeitem", "columnheader", "canvas", "audio", "video",
+)  # fmt: skip
+"""Roles of what a click changes or chooses: nothing else opens by it."""
 _HOVERS = 3  # an element may move when a menu closes that the pointer was over before
 _PRESSES = 5  # how often a moving element is pressed again where it has moved to
 _CLICKS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -56,6 +62,26 @@ async def click_point(view: PageView, point: ElementPoint, kind: str = "") -> Ac
     text, options = _CLICKS[kind or point.facts["click"]]
     note = await _press(view, point, partial(view.page.mouse.click, **options))
     return ActionReport(f"{text} {label}.{note}", (point.target.element.index,))
+
+
+async def click_to_open(target: Target, what: str, never: Callable[[str, bool], bool]) -> None:
+    """Click an element so that something opens; ToolError if it is of another kind.
+
+    `never` decides by its role, and by whether it seems to open a list.
+    """
+    facts, role, why = await target.call("clickFacts"), target.element.role, ""
+    if facts["leads"]:
+        why = f"leads to {facts['leads'][:_SHOWN_CHARS]}"
+    elif facts["sends"]:
+        why = "sends or resets its form"
+    elif role in _CHOSEN_ROLES or never(role, facts["opens"]):
+        why = "is of another kind"
+    if why:
+        raise ToolError(
+            f"Nothing was done: {target.label} {why}. Choose {what}. If it opens one all the same, "
+            "click it with click_element first."
+        )
+    await click(target.view, target.element.index)
 
 
 async def click_at(view: PageView, x: float, y: float) -> ActionReport:

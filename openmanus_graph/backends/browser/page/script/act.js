@@ -73,7 +73,9 @@ function around(ns) {
 
 // What is at a point of the window.
 function nameAt(x, y) {
-  const { what, text } = describe(elementAt(x, y));
+  const hit = elementAt(x, y);
+  if (!hit) return 'the edge of the window';
+  const { what, text } = describe(hit);
   return text ? `${what} "${text}"` : what;
 }
 

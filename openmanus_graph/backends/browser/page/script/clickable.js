@@ -4,6 +4,7 @@ class PageWalk extends Walk {
     super(limits);
     this.roving = rovingRoles();
     this.kinds = new WeakMap(); // parent -> the tag of its children that are clicked
+    this.cells = new WeakSet(); // what plainCells found
   }
 
   content(el, ...known) {
@@ -128,17 +129,20 @@ class PageWalk extends Walk {
 
   // A table whose cells are used: by its role, or by listeners around all of it.
   isGrid(el, box) {
-    const role = attr(el, 'role');
+    const role = attr(el, 'role'),
+      cells = plainCells(el);
+    cells.forEach((cell) => this.cells.add(cell));
     if (role === 'grid' || role === 'treegrid') return true;
-    if (el.localName !== 'table') return false;
+    if (el.localName !== 'table' && !cells.length) return false;
     const controls = el.querySelectorAll('td a[href],td button,td input,td select').length;
     if (controls * 2 > el.querySelectorAll('td').length) return false; // as in a calendar of links
-    const around = [el, ...el.tBodies];
+    const around = [el, ...(el.tBodies || [])];
     for (let one = parentOf(el); one && around.length < 8; one = parentOf(one)) {
       const outer = rectOf(one);
       if (outer.width * outer.height > 2 * box.width * box.height) break;
       around.push(one);
     }
+    if (el.localName !== 'table' && !around.some((one) => one.tabIndex >= 0)) return false; // no key reaches it
     return around.some((one) => one !== document.body && /press|double/.test(handled.get(one)));
   }
 
@@ -146,7 +150,7 @@ class PageWalk extends Walk {
     if (!around.grid) return '';
     const role = attr(el, 'role');
     if (['gridcell', 'columnheader', 'rowheader'].includes(role)) return role;
-    return !role && (el.localName === 'td' || el.localName === 'th') ? 'gridcell' : '';
+    return !role && (el.localName === 'td' || el.localName === 'th' || this.cells.has(el)) ? 'gridcell' : '';
   }
 
   // Why something that was not made for it can be acted on: listener, property, cursor ...
@@ -297,6 +301,16 @@ class PageWalk extends Walk {
 }
 
 const hasText = (el) => [...nodesIn(el)].some((node) => node.nodeType === 3 && node.data.trim());
+
+// The cells of a table that is drawn of other elements: as many in each row, and of words only.
+function plainCells(el) {
+  const rows = [...elementsIn(el)].map(elementsIn),
+    alike = rows.length > 1 && rows[0].length > 1 && rows.every((row) => row.length === rows[0].length),
+    cells = alike ? rows.flatMap((row) => [...row]) : [];
+  const whole = (cell) => [cell, ...allIn(cell, '*')];
+  const plain = (cell) => whole(cell).length < 5 && !whole(cell).some(nativeRole) && getComputedStyle(cell).display !== 'inline';
+  return cells.every(plain) ? cells : [];
+}
 
 const makeOf = (el) => `${el.localName}.${attr(el, 'class')}`;
 

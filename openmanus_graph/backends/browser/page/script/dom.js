@@ -14,7 +14,16 @@ const SEEN = { visibilityProperty: true, opacityProperty: true };
 // Read from the prototype: a form returns a field named `children` instead of its children.
 const asked = (kind, name) => Function.call.bind(Object.getOwnPropertyDescriptor(kind.prototype, name).get);
 const bound = (kind, name) => Function.call.bind(kind.prototype[name]);
-const attr = bound(Element, 'getAttribute');
+const ownAttr = bound(Element, 'getAttribute');
+const attr = (el, name) => ownAttr(el, name) ?? (el.localName.includes('-') ? internalsOf(el, name) : null);
+// What a custom element says of itself by ElementInternals instead; roots.js answers.
+let answer = null;
+window.addEventListener('openmanus-internals', (event) => (answer = event.detail), true);
+function internalsOf(el, name) {
+  answer = null;
+  if (/^(role|aria-)/.test(name)) el.dispatchEvent(new CustomEvent('openmanus-internals?', { detail: name }));
+  return answer;
+}
 const nodeTypeOf = asked(Node, 'nodeType');
 const nodesIn = asked(Node, 'childNodes');
 const elementsIn = asked(Element, 'children');
@@ -79,7 +88,7 @@ function boxOf(el, depth = 3) {
     .filter((node) => nodeTypeOf(node) === 1)
     .map((child) => boxOf(child, depth - 1))
     .filter((one) => one.width && one.height);
-  if (!inner.length) return box;
+  if (!inner.length) return el === document.body ? new DOMRect(0, 0, innerWidth, innerHeight) : box;
   const left = Math.min(...inner.map((one) => one.left)),
     top = Math.min(...inner.map((one) => one.top));
   const right = Math.max(...inner.map((one) => one.right)),
@@ -131,7 +140,7 @@ function deepActive() {
   let el = document.activeElement;
   while (el && rootOf(el)?.activeElement) el = rootOf(el).activeElement;
   const page = el === document.body || el === document.documentElement;
-  return el && (!page || el.isContentEditable) ? el : null;
+  return el && (!page || (el.isContentEditable && document.hasFocus())) ? el : null;
 }
 
 // A control that people cannot see or hit; its label replaces it then.

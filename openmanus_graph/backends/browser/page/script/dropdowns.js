@@ -68,6 +68,28 @@ function noteLists(number) {
   return {};
 }
 
+const OPENERS = ['aria-haspopup', 'aria-controls', 'aria-owns', 'aria-autocomplete'];
+const LIST_WORDS =
+  /select(?!ed|able|ion|or)|drop[-_]?down|combo|picker|menu(?![-_]?item)|caret|(chevron|arrow|angle)\S*down|cascad/i;
+
+// What a click on an element would do: where it leads, whether it sends a form or seems to open a list.
+function clickFacts(number) {
+  const el = held.get(number);
+  if (gone(el)) return { gone: true };
+  const href = hrefOf(el.closest('a, area') || el),
+    [page, place = ''] = href.split('#');
+  const stays = page === location.href.split('#')[0] && !/^[/!]/.test(place);
+  const says = el.localName === 'summary' || attr(el, 'aria-expanded') !== null || OPENERS.some((name) => !['false', '', null].includes(attr(el, name)));
+  const button = el.closest('button, input');
+  return {
+    leads: stays ? '' : href,
+    sends: !says && !!button?.form && ['submit', 'image', 'reset'].includes(button.type),
+    opens: says || [el, ...allIn(el, '*')].some(looksLikeList),
+  };
+}
+
+const looksLikeList = (el) => ['class', 'id', 'data-toggle', 'data-bs-toggle'].some((name) => LIST_WORDS.test(attr(el, name) || ''));
+
 // The list that belongs to a drop-down made of other elements, if it is open.
 function popupOf(el) {
   const known = popups.get(el),

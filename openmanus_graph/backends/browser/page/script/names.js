@@ -61,7 +61,8 @@ function nativeRole(el) {
   if (tag === 'canvas') return el.width * el.height > 99 ? 'canvas' : '';
   if (tag === 'audio' || tag === 'video') return el.controls ? tag : '';
   if (TAG_ROLES[tag]) return TAG_ROLES[tag];
-  if (el.isContentEditable === true && !el.parentElement?.isContentEditable) return 'textbox';
+  const whole = el === document.body; // in design mode, what is around it is edited too
+  if (el.isContentEditable === true && (whole || !el.parentElement?.isContentEditable)) return 'textbox';
   return '';
 }
 
@@ -100,7 +101,7 @@ function contentText(el, limit = 400, leaves = () => false) {
     }
   };
   visit(el, 0);
-  return squeeze(parts.join(''));
+  return squeeze(parts.join('').replace(/\p{Co}/gu, '')); // glyphs of icon fonts
 }
 
 function namedBy(el, attribute) {
@@ -169,8 +170,29 @@ function nameOf(el, role) {
     squeeze(attr(el, 'data-placeholder') || (el.firstElementChild && attr(el.firstElementChild, 'data-placeholder'))) ||
     (role === 'textbox' && squeeze(placeholderOf(el)?.textContent)) ||
     (fromContent && childTitle(el)) ||
-    wrapperTitle(el)
+    wrapperTitle(el) ||
+    (el === document.body && frameElement ? nameOf(frameElement, role) : '') // a frame that is an editor
   );
+}
+
+// What people may call elements: accessible names, labels, words, hints in fields and tooltips.
+function namesOf(ns) {
+  walkLabels = labelsByControl();
+  try {
+    return ns.map((n) => (gone(held.get(n)) ? [] : namesOfOne(held.get(n))));
+  } finally {
+    walkLabels = null;
+  }
+}
+
+const SAID = ['aria-label', 'placeholder', 'aria-placeholder', 'title', 'alt'];
+
+function namesOfOne(el) {
+  const field = fieldOf(el),
+    texts = [nameOf(el, nativeRole(el)), field.isContentEditable ? '' : contentText(el)];
+  for (const one of [el, field])
+    texts.push(namedBy(one, 'aria-labelledby'), labelText(one), ...SAID.map((name) => squeeze(attr(one, name))));
+  return [...new Set(texts.filter(Boolean))];
 }
 
 // What a picture shows, and what its tooltip adds: the markers of a map are all called alike.
@@ -180,10 +202,10 @@ function altOf(el) {
   return alt && title && !alt.includes(title) ? `${alt} (${title})` : alt;
 }
 
-// A sign without letters or digits means little: its tooltip is added.
+// A sign without letters or digits, or a picture, means little: its tooltip is added.
 function withTitle(text, el) {
-  const title = text && !/[\p{L}\p{N}]/u.test(text) ? squeeze(attr(el, 'title')) : '';
-  return title ? `${text} (${title})` : text;
+  const title = text && !/[\p{L}\p{N}]/u.test(el.textContent) ? squeeze(attr(el, 'title')) : '';
+  return title && !text.includes(title) ? `${text} (${title})` : text;
 }
 
 // The tooltip of an element around it that is hardly larger, such as the host of its shadow root.

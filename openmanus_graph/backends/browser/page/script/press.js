@@ -75,3 +75,13 @@ function landing() {
     moves: one.replaced || moved(one.box, down.box),
   };
 }
+
+let drag = null; // the last event of something that is dragged over the page
+window.addEventListener('dragover', (event) => (drag = event), true);
+
+// Whether the page would take what is dragged where it was last.
+function dragTaken() {
+  const over = drag;
+  drag = null;
+  return { taken: !!over?.defaultPrevented && over.dataTransfer.dropEffect !== 'none' };
+}

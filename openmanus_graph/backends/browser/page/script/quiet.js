@@ -13,6 +13,7 @@ const LOADING =
   /^(loading|please wait|searching|just a moment|wird geladen|bitte warten|chargement|cargando)\b.{0,20}$/i;
 const LONGEST_MOVE = 1500; // ms after an action that transitions and animations are awaited
 const LONGEST_PAUSE = 400;
+const SHOWN_MS = 1000;
 const STILL_FRAMES = 3; // without a change: what is drawn in steps takes a frame for each
 let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
@@ -115,7 +116,9 @@ function seen(el) {
   return visibleIn(el, SEEN) && box.width > 0 && box.height > 0 && inViewport(box);
 }
 
+// Whether a page shows next to nothing and something in it may still draw the rest.
 function bare() {
+  if (!document.querySelector('script,meta[http-equiv=refresh i]')) return document.readyState !== 'complete';
   return (
     !document.body ||
     (squeeze(document.body.textContent).length < 20 &&
@@ -190,7 +193,8 @@ function patience(began) {
   const quiet = rest - (now - Math.max(lastChange, changes ? 0 : began));
   if (moving(since)) return 30;
   if (since < 3000 && timers > 0) return Math.max(timers, quiet, 1);
-  if (since < 2500 && ((loading && waits) || busy())) return 100;
+  const least = loading && waits && document.body?.innerText.trim() ? SHOWN_MS : 2500; // for what draws the rest
+  if ((since < least && loading && waits) || (since < 2500 && busy())) return 100;
   return Math.max(quiet, 0);
 }
 

@@ -262,7 +262,7 @@ class Walk {
       onTop: around.onTop || this.top.includes(el),
       unseen: style.visibility !== 'visible' || !!(clip && !root && empty && outside(box, clip)),
       delegate: false,
-      grid: around.grid || this.isGrid(el, box),
+      grid: this.isGrid(el, box) || around.grid,
       depth: around.depth + 1,
     };
   }
