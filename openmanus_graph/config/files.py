@@ -189,6 +189,10 @@ class Layer:
     unknown: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
     """Which values are wrong, and why; never the values, which may be secret."""
+    broken_servers: dict[str, str] = field(default_factory=dict[str, str])
+    """MCP servers that are described wrongly, by name, and why: only they are left out."""
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Values that an `mcp.json` wants to be asked for, by id, as VS Code describes them."""
 
     @property
     def llm(self) -> LlmKeys | None:
@@ -209,18 +213,30 @@ class Layer:
         """Validate and add one value; None, and empty text for an optional key, count as unset."""
         if value is None or (value == "" and type(None) in get_args(bare_type(key.kind))):
             return
+        if key.name == SERVERS and isinstance(value, dict):
+            value = self._without_broken(cast("dict[str, Any]", value), written)
         try:
             checked = _adapter(key.name).validate_python(value)
         except ValidationError as error:
-            for item in error.errors(include_url=False, include_input=False):
-                said = item.get("ctx", {}).get("error") or item["msg"]  # a validator's own message
-                self.problems.append(f"{'.'.join((written, *map(str, item['loc'])))}: {said}")
+            self.problems += _reasons(error, written)
             return
         if written == key.name:
             self.values[key.name] = checked
         else:
             self.values.setdefault(key.name, checked)
         self.unknown += _unknown_keys(checked, value, written)
+
+    def _without_broken(self, servers: dict[str, Any], written: str) -> dict[str, Any]:
+        """Return the servers that are described rightly, and keep why the others are not."""
+        found: dict[str, Any] = {}
+        for name, described in servers.items():
+            try:
+                _adapter(SERVERS).validate_python({name: described})
+            except ValidationError as error:
+                self.broken_servers[name] = "; ".join(_reasons(error, written))
+            else:
+                found[name] = described
+        return found
 
     def read(self, table: Mapping[str, Any], prefix: str = "") -> None:
         """Validate and add everything in a table; `prefix` is its dotted path with a last dot."""
@@ -238,6 +254,12 @@ class Layer:
                 self.problems.append(f"{path}: Input should be a table, [{path}]")
             else:
                 self.unknown.append(path)
+
+
+def _reasons(error: ValidationError, written: str) -> Iterator[str]:
+    for item in error.errors(include_url=False, include_input=False):
+        said = item.get("ctx", {}).get("error") or item["msg"]  # a validator's own message
+        yield f"{'.'.join((written, *map(str, item['loc'])))}: {said}"
 
 
 def _unknown_keys(checked: Any, raw: Any, prefix: str) -> Iterator[str]:
@@ -266,6 +288,7 @@ def moved_keys() -> Mapping[str, str]:
 
 
 MAX_BYTES = 1 << 20
+SERVERS = "mcp.servers"
 OLD_CONFIG = "config/config.toml"
 """OpenManus's own file. One without a table `[llm]` belongs to another program."""
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
@@ -285,7 +308,7 @@ def read_text(path: Path, within: Path | None) -> str | None:
     root = Path("/") if within is None else within.resolve()
     inside = path.absolute() if within is None else path.relative_to(within)
     try:
-        return read_beneath(root, inside, MAX_BYTES).decode("utf-8")
+        return read_beneath(root, inside, MAX_BYTES).decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnsafeFileError as error:
@@ -320,7 +343,7 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
     layer = Layer(path=path)
     try:
         if path.suffix == ".json":
-            _read_mcp_file(layer, json.loads(text.removeprefix("\ufeff")))
+            _read_mcp_file(layer, parse_json(text))
         else:
             _read_toml(layer, tomllib.loads(text))
     except RecursionError:  # its traceback is as deep as the text
@@ -352,15 +375,33 @@ def _read_mcp_file(layer: Layer, table: Any) -> None:
         return
     servers: dict[str, Any] = {}
     for key, value in cast("dict[str, Any]", table).items():
+        if key == "inputs" and isinstance(value, list):
+            asked = (cast("Any", one) for one in cast("list[Any]", value) if isinstance(one, dict))
+            layer.inputs = {str(one["id"]): one for one in asked if "id" in one}
+            continue
         if key not in ("servers", "mcpServers"):
             layer.unknown.append(key)
             continue
         layer.values.clear()
-        layer.add(declared()["mcp.servers"], value, key)
-        found = layer.values.get("mcp.servers", {})
+        layer.add(declared()[SERVERS], value, key)
+        found = layer.values.get(SERVERS, {})
         # Of a name in both, the one in `mcpServers` counts.
         servers = {**found, **servers} if key == "servers" else {**servers, **found}
-    layer.values["mcp.servers"] = servers
+    layer.values[SERVERS] = servers
+
+
+def parse_json(text: str) -> Any:  # any JSON
+    """Parse JSON, with comments and trailing commas as editors allow. ValueError: it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        import pyjson5  # seldom needed
+
+        try:
+            return pyjson5.decode(text)
+        except (pyjson5.Json5Exception, RecursionError):
+            pass
+        raise
 
 
 def read_object(path: Path) -> dict[str, Any]:

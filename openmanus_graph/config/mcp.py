@@ -8,13 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from openmanus_graph.config.files import Layer
+from openmanus_graph.config.model import stored_key
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import Context, MCPServer, OAuthClient
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(
+    r"\$\{(?P<kind>env:|input:)?(?P<name>[\w.-]+?)(?::-(?P<default>[^}]*))?\}|^\$(?P<whole>[A-Z_]\w*)$"
+)
+INPUT = "mcp-input"
+"""Under this name and the place of `missing_inputs` keys are stored."""
+_FOLDERS = {"workspaceFolder": Path.cwd, "userHome": Path.home}
+"""Names that other programs fill in."""
 _RUNNERS = {"python", "python3", "node", "npx", "uvx", "uv", "bunx", "deno", "env"}
 
 
@@ -28,7 +36,7 @@ def mcp_servers(
     """Return the servers of a run, and warnings about them.
 
     `context` may name the servers to use instead of all that are configured. The most important
-    layer is the first. Raises ConfigError if a server is described wrongly, or does not exist.
+    layer is the first. Raises ConfigError if one of these does not exist, or cannot be used.
     """
     configured, problems = configured_servers(layers)
     if context.mcp_servers is None:
@@ -51,18 +59,46 @@ def configured_servers(layers: Sequence[Layer]) -> tuple[dict[str, MCPServer], d
             if name in found or name in problems:
                 continue
             try:
-                found[name] = _server(replace(described, name=name))
+                found[name] = _server(replace(described, name=name), layer)
             except _UnsetError as unset:
-                problems[name] = (
-                    f"{layer.path}: the MCP server {name!r} is left out, because the environment "
-                    f"variable {unset} is not set."
-                )
+                problems[name] = f"{_left_out(layer, name)}, because {unset}."
             except ConfigError as error:
                 unknown = [key for key in layer.unknown if f".{name}." in key]
                 names = ", ".join(key.rpartition(".")[2] for key in unknown)
                 hint = f" Not known here: {names}." if names else ""
-                raise ConfigError(f"{layer.path}: {error}{hint}") from error
+                problems[name] = f"{_left_out(layer, name)}. {error}{hint}"
+        for name, reason in layer.broken_servers.items():
+            if name not in found:
+                problems.setdefault(name, f"{_left_out(layer, name)}. {reason}.")
     return found, problems
+
+
+def _left_out(layer: Layer, name: str) -> str:
+    return f"{layer.path}: the MCP server {name!r} is left out"
+
+
+def missing_inputs(layers: Sequence[Layer]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the place and the description of each value that servers need and nobody gave yet.
+
+    The description is VS Code's: `id`, `description`, `password`, `default`, `options`.
+    """
+    for layer in layers:
+        servers = layer.values.get("mcp.servers", {}).values()
+        texts = (text for server in servers if server.enabled for text in _texts(server))
+        found = (match for text in texts for match in _VARIABLE.finditer(text))
+        for name in sorted({match["name"] for match in found if match["kind"] == "input:"}):
+            if stored_key(INPUT, place := _place(layer, name)) is None:
+                yield place, {"id": name, **layer.inputs.get(name, {})}
+
+
+def _place(layer: Layer, name: str) -> str:
+    """Name a stored value: no other file gets it."""
+    return f"{layer.path} {name}"
+
+
+def _texts(server: MCPServer) -> Iterator[str]:
+    yield from filter(None, (server.command, server.url, server.cwd, *server.args))
+    yield from (*server.env.values(), *server.headers.values())
 
 
 def check_servers(servers: Sequence[MCPServer]) -> None:
@@ -104,29 +140,33 @@ def _oauth_problems(server: MCPServer) -> Iterator[str]:
         yield "has a client_secret but no client_id"
 
 
-def _server(described: MCPServer) -> MCPServer:
-    """Return a server with the environment variables in its texts expanded."""
+def _server(described: MCPServer, layer: Layer) -> MCPServer:
+    """Return a server with the variables in its texts filled in."""
+
+    def fill(text: str) -> str:
+        return _expand(text, layer)
+
+    def fill_optional(text: str | None) -> str | None:
+        return fill(text) if text else None
+
+    own = described.oauth
     server = replace(
         described,
-        command=_expand_optional(described.command),
-        args=tuple(map(_expand, described.args)),
-        env={key: _expand(value) for key, value in described.env.items()},
-        cwd=str(Path(_expand(described.cwd)).expanduser()) if described.cwd else None,
-        url=_expand_optional(described.url),
-        headers={key: _expand(value) for key, value in described.headers.items()},
+        command=fill_optional(described.command),
+        args=tuple(map(fill, described.args)),
+        env={key: fill(value) for key, value in described.env.items()},
+        cwd=str(Path(fill(described.cwd)).expanduser()) if described.cwd else None,
+        url=fill_optional(described.url),
+        headers={key: fill(value) for key, value in described.headers.items()},
         oauth=replace(
-            described.oauth,
-            client_id=_expand_optional(described.oauth.client_id),
-            client_secret=_expand_optional(described.oauth.client_secret),
-            private_key=_expand_optional(described.oauth.private_key),
+            own,
+            client_id=fill_optional(own.client_id),
+            client_secret=fill_optional(own.client_secret),
+            private_key=fill_optional(own.private_key),
         ),
     )
     check_servers([server])
     return server
-
-
-def _expand_optional(text: str | None) -> str | None:
-    return _expand(text) if text else None
 
 
 def _resolve_entry(
@@ -141,7 +181,7 @@ def _resolve_entry(
         text = _expand(entry)
         words = shlex.split(text)
     except _UnsetError as unset:
-        raise ConfigError(f"--mcp-server {entry}: the variable {unset} is not set.") from unset
+        raise ConfigError(f"--mcp-server {entry}: {unset}.") from unset
     except ValueError as error:
         raise ConfigError(f"--mcp-server {entry}: {error}.") from error
     if urlsplit(text).scheme in ("http", "https"):
@@ -158,11 +198,21 @@ def _resolve_entry(
     )
 
 
-def _expand(text: str) -> str:
+def _expand(text: str, layer: Layer | None = None) -> str:
+    """Fill in environment variables, folders and, in a file, what the user was asked for."""
+
     def value(found: re.Match[str]) -> str:
-        known: str | None = os.environ.get(found[1]) or found[2]
+        name = found["name"] or found["whole"]
+        if found["kind"] == "input:":
+            stored = layer and stored_key(INPUT, _place(layer, name))
+            if not stored:
+                raise _UnsetError(f"nobody gave the value {name!r} (openmanus mcp list asks)")
+            return stored.get_secret_value()
+        known = os.environ.get(name) or found["default"]
+        if known is None and name in _FOLDERS:
+            known = str(_FOLDERS[name]())
         if known is None:
-            raise _UnsetError(found[1])
+            raise _UnsetError(f"the environment variable {name} is not set")
         return known
 
     return _VARIABLE.sub(value, text)

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from openmanus_graph.config.files import changed_object, config_home, read_object, read_text
+from openmanus_graph.config.files import (
+    changed_object,
+    config_home,
+    parse_json,
+    read_object,
+    read_text,
+)
 from openmanus_graph.config.homes import home_place, is_own
 from openmanus_graph.config.model import stored_keys
 from openmanus_graph.config.resolve import KEY_FILES
@@ -110,7 +116,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     text = _text(file)
     try:
         if file.suffix == ".json":
-            found: Any = json.loads(text.removeprefix("\ufeff"))
+            found: Any = parse_json(text)
             return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
         if file.suffix == ".toml":
             return tomllib.loads(text)

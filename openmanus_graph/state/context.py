@@ -1,5 +1,7 @@
 """What one run is given: its model, limits, workspace, permissions and MCP servers."""
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +98,19 @@ class OAuthClient:
     """The port of `http://127.0.0.1:PORT/callback`. None: a free one."""
 
 
+_OTHER_NAMES = {
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "environment": "env",
+    "includeTools": "allow",
+    "enabledTools": "allow",
+    "tools": "allow",
+    "excludeTools": "deny",
+    "disabledTools": "deny",
+}
+"""Keys of an `mcp.json` in other programs (docs/mcp.md lists the programs), and our fields."""
+
+
 @dataclass(frozen=True)
 class MCPServer:
     """An MCP server: a command that speaks over its pipes, or an address.
@@ -103,7 +118,7 @@ class MCPServer:
     Pass it in a builder's `extra_tools`, or in `Context.mcp_servers`.
     """
 
-    other_keys: ClassVar[tuple[str, ...]] = ("type", "timeout", "disabled")
+    other_keys: ClassVar[tuple[str, ...]] = ("type", "timeout", "disabled", *_OTHER_NAMES)
     """Keys of a file that are written differently here, see `read_server`."""
 
     name: str
@@ -163,18 +178,22 @@ class MCPServer:
     """Whether the server may send requests to the run's model. They use the run's budget."""
 
 
-_TRANSPORTS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
+_TRANSPORTS = {"local": "stdio", "streamablehttp": "http", "httpstream": "http", "remote": None}
+_MOST_SECONDS = 3600
+"""A longer time limit is in milliseconds, as some programs write it."""
 
 
 def read_server(given: Any) -> Any:
     """Return a server's table in a file (`[mcp.servers.NAME]`, or of an `mcp.json`) as our fields.
 
-    ValueError: `disabled` is not a truth value.
+    ValueError: `disabled` is not a truth value, or a quote in the command is left open.
     """
     if not isinstance(given, dict):
         return given
     table = {k: v for k, v in cast("dict[str, Any]", given).items() if v is not None}
-    transport = table.pop("type", table.pop("transport", None)) or None
+    for other in _OTHER_NAMES.keys() & table.keys():
+        table.setdefault(_OTHER_NAMES[other], table.pop(other))
+    transport = str(table.pop("type", table.pop("transport", None)) or "").lower()
     timeout = table.pop("timeout", None)
     disabled = table.pop("disabled", False)
     if not isinstance(disabled, bool):
@@ -182,8 +201,21 @@ def read_server(given: Any) -> Any:
     if disabled:
         table["enabled"] = False
     if timeout is not None:
-        table.setdefault("timeout_s", timeout)
-    return {**table, "name": "", "transport": _TRANSPORTS.get(str(transport), transport)}
+        is_ms = isinstance(timeout, int) and timeout > _MOST_SECONDS
+        table.setdefault("timeout_s", timeout / 1000 if is_ms else timeout)
+    table |= _words_of(table.get("command"), table.get("args") or ())
+    plain = re.sub(r"[-_ ]", "", transport)
+    return {**table, "name": "", "transport": _TRANSPORTS.get(plain, transport or None)}
+
+
+def _words_of(command: Any, args: Any) -> dict[str, Any]:
+    """Return a command and its arguments, if it was written as a list or as a line."""
+    words: list[Any] = []
+    if isinstance(command, list):
+        words = cast("list[Any]", command)
+    elif isinstance(command, str) and not args and re.match(r"[\w.-]+\s", command):
+        words = list(shlex.split(command))  # a path with spaces has slashes before them
+    return {"command": words[0], "args": [*words[1:], *args]} if words else {}
 
 
 FileServer = Annotated[MCPServer, BeforeValidator(read_server)]

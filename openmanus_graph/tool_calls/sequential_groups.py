@@ -20,7 +20,7 @@ from openmanus_graph.safety.openings import SharedOpenings
 from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.tool_calls.tool_search import with_declared_names
+from openmanus_graph.tool_calls.arguments import as_meant
 
 
 async def open_groups(
@@ -68,7 +68,7 @@ def call_groups(
 ) -> list[list[PendingCall]]:
     """Return the sequential groups of the open calls that can begin now.
 
-    No group can affect another. Arguments get the names that their tools declare, before anything
+    No group can affect another. Arguments are read as their tools declare them, before anything
     looks at them. `tainted` is whether the prompt holds untrusted text, and `shared` the openings
     of parallel runs.
     """
@@ -76,9 +76,9 @@ def call_groups(
     reply = JudgedReply(messages, traits, tainted, network, approved_values)
     for call in calls:
         if call["name"] in tools:
-            named = with_declared_names(tools[call["name"]], call["args"])
-            if named != call["args"]:
-                call["requested_args"], call["args"] = call["args"], named
+            meant = as_meant(tools[call["name"]], call["args"])
+            if meant != call["args"]:
+                call["requested_args"], call["args"] = call["args"], meant
         add_questions(call, reply, shared)
         if call["name"] in traits and traits[call["name"]].outlasts_thread:
             call["tainted"] = is_tainted(reply)

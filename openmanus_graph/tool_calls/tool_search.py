@@ -8,12 +8,11 @@ which it was found, and removes nothing.
 import difflib
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.tools import BaseTool
-from pydantic import BaseModel, PrivateAttr
+from pydantic import PrivateAttr
 from typing_extensions import override
 
 from openmanus_graph.prompts import render
@@ -21,7 +20,6 @@ from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems
-from openmanus_graph.tool_calls.declaration import declared_traits
 
 SEARCH_TOOLS = "search_tools"
 MOST_LOADED = 5
@@ -126,31 +124,6 @@ def _line(tool: BaseTool) -> str:
     return f"- {tool.name}: {first[:_LINE_CHARS]}{' ...' if len(first) > _LINE_CHARS else ''}"
 
 
-ARGUMENTS: Mapping[str, Sequence[str]] = {
-    "path": ("file_path", "filepath", "file", "filename", "file_name"),
-    "file_text": ("content", "contents", "text", "file_content"),
-    "old_str": ("old_string", "old_text"),
-    "new_str": ("new_string", "new_text", "insert_text"),
-    "command": ("cmd", "script", "shell_command", "code", "input"),
-    "code": ("python", "python_code", "source", "source_code", "script", "command", "cmd", "input"),
-    "action": ("command", "cmd"),
-    "lines": ("view_range", "line_range"),
-    "view_range": ("lines", "line_range"),
-    "url": ("link", "uri", "address", "href"),
-    "urls": ("url", "link", "links"),
-    "query": ("q", "search_query", "search"),
-    "inquire": ("question", "inquiry"),
-    "response": ("answer",),
-    "answer_schema": ("schema", "json_schema", "response_schema", "output_schema"),
-}
-"""Names that are understood, by the argument that is meant."""
-FIRST_LINE, LAST_LINE, RANGE = "start_line", "end_line", "lines"
-"""Two usual arguments that are understood as one."""
-_ONLY_NAMED: Mapping[str, Sequence[str]] = {
-    "lines": ("offset", "limit"),
-    "view_range": ("offset", "limit", FIRST_LINE, LAST_LINE),
-}
-"""Names whose values may be meant in more than one way: the refusal names the argument."""
 TOOLS: Mapping[str, Sequence[str]] = {
     "bash": (
         "shell", "sh", "terminal", "exec", "execute", "run", "cmd", "run_bash", "execute_bash",
@@ -180,45 +153,6 @@ TOOLS: Mapping[str, Sequence[str]] = {
 """Names of no tool, by the tool that is meant."""
 
 
-def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's arguments with the names that the tool declares, if the meaning is clear.
-
-    Only for tools declared here: the author of another tool decides what its names mean. Unclear
-    names are kept, and validation reports them.
-    """
-    schema = tool.args_schema
-    if not (declared_traits(tool) and isinstance(schema, type) and issubclass(schema, BaseModel)):
-        return dict(args)
-    known = schema.model_fields
-    args = _with_range(known, args)
-    meant: dict[str, str] = {}
-    for name in args.keys() - known.keys():
-        free = [one for one, usual in ARGUMENTS.items() if name in usual and one in known]
-        if len(free) == 1 and free[0] not in args:
-            meant[name] = free[0]
-    uses = Counter(meant.values())
-    return {
-        meant[name] if uses[meant.get(name, "")] == 1 else name: value
-        for name, value in args.items()
-    }
-
-
-def _with_range(known: Collection[str], args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Put a first and a last line into the one argument of a tool that only reads lines."""
-    given = args.keys() & {FIRST_LINE, LAST_LINE}
-    if RANGE not in known or RANGE in args or not given:
-        return args
-    rest = {name: value for name, value in args.items() if name not in given}
-    return {**rest, RANGE: [args.get(FIRST_LINE) or 1, args.get(LAST_LINE) or -1]}
-
-
-def argument_meant(name: str, known: Collection[str]) -> str:
-    """Return the argument that a wrong name probably means; empty if there is none."""
-    usual = (*ARGUMENTS.items(), *_ONLY_NAMED.items())
-    found = next((one for one, names in usual if one in known and name in names), "")
-    return found or _closest(name, known)
-
-
 def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ()) -> str:
     """Return an error sentence for a made-up name: the tool that it means, and what exists.
 
@@ -227,7 +161,7 @@ def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ())
     plain = name.casefold().replace("-", "_")
     usual = next((tool for tool, names in TOOLS.items() if plain in names), None)
     if usual is None:
-        close = _closest(name, known)
+        close = closest(name, known)
         meant = f" Did you mean {close}?" if close else ""
     else:
         meant = f" Use {usual}." if usual in known else ""
@@ -236,6 +170,6 @@ def no_such_tool(name: str, known: Collection[str], shown: Collection[str] = ())
     return f"There is no tool {name!r}.{meant} Available: {', '.join(shown or known)}{others}."
 
 
-def _closest(name: str, known: Collection[str]) -> str:
+def closest(name: str, known: Collection[str]) -> str:
     """Return the known name that is spelled most like another; empty if none is close."""
     return next(iter(difflib.get_close_matches(name, known, n=1)), "")

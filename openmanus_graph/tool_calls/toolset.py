@@ -28,8 +28,9 @@ from openmanus_graph.state.context import SERVER_TOOL_PREFIX
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
+from openmanus_graph.tool_calls.arguments import argument_meant
 from openmanus_graph.tool_calls.declaration import flow_traits, traits_of, with_idempotency_key
-from openmanus_graph.tool_calls.tool_search import argument_meant, no_such_tool
+from openmanus_graph.tool_calls.tool_search import no_such_tool
 
 _LONGEST_LIMIT_S = 3600.0
 """The most that a call can name; a setting may be longer."""

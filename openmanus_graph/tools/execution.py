@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -84,7 +85,8 @@ async def bash(  # the model never sees `runtime`
     if restart and not command.strip():
         return Observation("A new shell was started.")
     confinement.warn_of_sandbox(session, runtime.stream_writer)
-    limit = time_limit_of(runtime, traits_of(bash), timeout_s).remaining_s()
+    allowed = time_limit_of(runtime, traits_of(bash), timeout_s)
+    limit = allowed.remaining_s()
     max_chars = session.max_observation_chars
     if not command.strip():
         work = partial(shell.more, max_chars)
@@ -93,6 +95,12 @@ async def bash(  # the model never sees `runtime`
     else:
         work = partial(shell.run, command, limit, max_chars)
     result = await run_blocking(shell.pool, work, shell.stop)
+    waited = command.split()[:1] == ["wait"]
+    if result.ending.outcome == "limit" and limit < allowed.seconds and not waited:
+        # The run ends here, not only the call: the command does not continue without it.
+        end = partial(shell.run, f"kill {result.newest}", limit)
+        await run_blocking(shell.pool, end, shell.stop)
+        result = replace(result, ending=result.ending._replace(outcome="interrupted"), jobs=())
     failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
     text = note + with_advice(_command_text(result, limit) or silent)

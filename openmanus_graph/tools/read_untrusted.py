@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.prebuilt import ToolRuntime
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.prompts import render
@@ -28,17 +28,7 @@ MOST_ANSWER_CHARS = 6000
 _TRIES = 2
 
 
-def _parsed(value: Any) -> Any:
-    """Read a schema that was written as a text."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return value
-
-
-AnswerSchema = Annotated[
-    dict[str, Any], BeforeValidator(_parsed), WithJsonSchema({"type": "object"})
-]
+AnswerSchema = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
 def _addresses(args: Mapping[str, Any]) -> Sequence[str]:

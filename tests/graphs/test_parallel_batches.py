@@ -101,10 +101,10 @@ async def test_a_group_goes_on_while_another_step_asks_and_both_questions_are_an
 
     team = Team(asks=ask, also=ask)
     plan = plan_call(step("asks"), step("also"), step("a"), step("b", "a"), step("c", "b"),
-                     step("end", "asks", "also", "c"))  # fmt: skip
+                     step("end", "asks", "also", "c"), step("rest", "c"))  # fmt: skip
     graph, brain = flow(team), PlanBrain([plan])
     await run(graph, brain)
-    assert sorted(team.begun) == ["a", "also", "asks", "b", "c"]
+    assert sorted(team.begun) == ["a", "also", "asks", "b", "c", "rest"]
     state = await graph.aget_state(CONFIG)
     assert len(state.interrupts) == 2
     first, second = (one.id for one in state.interrupts)
@@ -114,7 +114,7 @@ async def test_a_group_goes_on_while_another_step_asks_and_both_questions_are_an
     ran = await run(graph, brain, Command(resume={second: "blue"}))
     assert set(statuses(ran).values()) == {"completed"}
     assert [team.begun.count(name) for name in ("a", "b", "c", "end")] == [1, 1, 1, 1]
-    reported = brain.requests("end")[0][-1].text
+    reported = brain.requests("summary")[0][-1].text
     assert ("was told red" in reported, "was told blue" in reported) == (True, True)
 
 

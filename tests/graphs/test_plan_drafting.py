@@ -84,7 +84,7 @@ async def test_only_tools_that_change_nothing_are_there_and_bad_calls_are_answer
     bad = AIMessage(
         "",
         tool_calls=calls(
-            ("read_file", {"path": "nowhere.csv"}), ("read_file", {"file": 3}),
+            ("read_file", {"path": "nowhere.csv"}), ("read_file", {"file": [3]}),
             ("bash", {"command": "touch made"}), ("str_replace_editor", {"command": "view"}),
         ).tool_calls,
         invalid_tool_calls=[

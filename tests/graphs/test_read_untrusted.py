@@ -134,7 +134,9 @@ async def test_an_address_that_nobody_named_is_asked_about(page: str) -> None:
     graph = build_manus_graph(checkpointer=InMemorySaver())
     look = calls(("bash", {"command": f"echo {page}"}), prefix="b")
     thread: Any = {"configurable": {"thread_id": "t"}}
-    await run_graph(graph, look, read(f"{page}/?q=secret"), config=thread, **ADDED)
+    await run_graph(
+        graph, look, read(f"{page}/?q=secret"), config=thread, allow_hosts=("127.0.0.1",), **ADDED
+    )
     (waiting,) = (await graph.aget_state(thread)).interrupts
     assert "?q=secret" in waiting.value["question"]
 

@@ -177,7 +177,10 @@ def _reply(messages: Sequence[Message]) -> Reply:
     if "has reached its limit" in texts[-1]:
         known = [key for key, value in VALUES.items() if value in shown]
         return Reply(text=f"So far: {_found(known)}.")
-    return task.reply(shown)
+    reply = task.reply(shown)
+    if "It is the last one" in whole and not reply.calls:  # its reply is the plan's answer
+        return Reply(text=TASKS["plan"].answer)
+    return reply
 
 
 _STEPS: list[Any] = [

@@ -6,15 +6,10 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 
+from openmanus_graph.tool_calls.arguments import ARGUMENTS, argument_meant, with_declared_names
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.sequential_groups import call_groups
-from openmanus_graph.tool_calls.tool_search import (
-    ARGUMENTS,
-    TOOLS,
-    argument_meant,
-    no_such_tool,
-    with_declared_names,
-)
+from openmanus_graph.tool_calls.tool_search import TOOLS, no_such_tool
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools import default_tools, optional_tools
 from tests.support.graphs import calls

@@ -129,3 +129,12 @@ def test_a_large_file_is_decided_in_little_memory(tmp_path: Path) -> None:
 def test_an_empty_text_is_utf_8() -> None:
     assert (found := encoding_of(io.BytesIO())) is not None
     assert found.name == "utf-8"
+
+
+def test_one_chinese_word_of_everyday_is_read() -> None:
+    words = ["月份", "销售", "姓名", "年龄", "备注", "金额", "部门", "日期", "产品", "数量",
+             "城市", "地区", "客户", "价格", "合计"]  # fmt: skip
+    tables = {word: f'"{word}",v\n' + f'"{word}",17\n' * 3 for word in words}
+    found = {word: detect_encoding(text.encode("gbk")) for word, text in tables.items()}
+    read = [word for word, encoding in found.items() if encoding and encoding.name == "gb18030"]
+    assert len(read) >= len(words) - 1

@@ -155,5 +155,5 @@ async def test_what_was_printed_is_shown_when_the_runs_time_is_over(
     ran = await run_graph(graph, calls(made), config=config, timeout_s=2)
     shown = ran.results()[-1]
     assert shown.startswith("first\n")
-    assert ("[Still running after" if made[0] == "bash" else "[Interrupted after") in shown
+    assert "[Interrupted after" in shown  # a command does not continue without its run
     assert ran.values["stop_reason"] == "timeout"

@@ -130,9 +130,11 @@ def _entries(reply: str) -> list[dict[str, Any]]:
             "Nothing was saved: the model's answer was no JSON. Ask for less at once."
         ) from error
     if isinstance(found, dict):  # some put the array into an object
-        values = list(cast("dict[str, Any]", found).values())
-        found = values[0] if len(values) == 1 and isinstance(values[0], list) else [found]
-    return [one if isinstance(one, dict) else {"value": one} for one in found]
+        values: list[Any] = list(cast("dict[str, Any]", found).values())
+        wraps = len(values) == 1 and isinstance(values[0], list)
+        found = cast("Any", values[0] if wraps else [found])
+    entries = cast("list[Any]", found)
+    return [one if isinstance(one, dict) else {"value": one} for one in entries]
 
 
 def _text(value: object) -> str:

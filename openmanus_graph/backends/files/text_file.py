@@ -320,7 +320,7 @@ def _likeness(sample: bytes, name: str) -> float:
         for place, char in enumerate(FREQUENCIES[language])
     }
     first, wide = _EVERYDAY.get(name, range(0)), name in _EVERYDAY
-    latin, total, found, odd = _LANGUAGES[name] in _LATIN, 0.0, 0, 0
+    latin, total, found, odd, usual = _LANGUAGES[name] in _LATIN, 0.0, 0, 0, 0
     for word in _WORD.findall(sample.decode(name, "surrogateescape")):
         letters = [char for char in word if char >= "\x80"]
         found += len(letters)
@@ -333,9 +333,12 @@ def _likeness(sample: bytes, name: str) -> float:
             code = char.encode(name, "replace")
             everyday = len(code) == 2 and code[0] in first
             narrow = name == "cp932" and "ｦ" <= char <= "ﾟ"
-            total += ((everyday and (code[1] > 0xA0 or name in _ASCII_SECOND)) or narrow) / 2
+            plain = everyday and (code[1] > 0xA0 or name in _ASCII_SECOND)
+            total += plain / 2 + narrow / 3
+            usual += plain
         total += (latin and word in _SIGNS) / 2
-    return total / found + (name == "cp1252" and not odd) / 8 if found else 0.1
+    clear = (name == "cp1252" and not odd) / 8 + (name == "gb18030" and usual == found) / 5
+    return total / found + clear if found else 0.1
 
 
 def split_lines(text: str) -> list[str]:

@@ -11,13 +11,14 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import mcp_types as types
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
+from openmanus_graph.backends.files.file_content import image_type
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, TASK_KEY
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.state.tool_traits import Observation
@@ -61,6 +62,9 @@ def repair_message(message: Any) -> Any:  # whatever a transport delivers
         content: Any = result["content"]
         blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
         repaired["content"] = list(map(_repair_block, blocks))
+    structured: Any = result.get("structuredContent")
+    if structured is not None and not isinstance(structured, dict):
+        repaired["structuredContent"] = {"result": structured}  # as servers wrap plain values
     if isinstance(result.get("task"), dict) and "content" not in result:
         repaired = {"content": [], "_meta": {TASK_KEY: result["task"]}}  # the SDK requires a result
     if not repaired:
@@ -176,9 +180,11 @@ class _BlockRenderer:
 
     def _file(self, encoded: str, media_type: str, kind: str, uri: str = "") -> str:
         try:
-            data = base64.b64decode(encoded, validate=False)
-        except (binascii.Error, ValueError):
-            return f"({kind} with invalid base64)"
+            data, media_type = _decoded(encoded, media_type)
+        except ValueError as error:
+            return f"({kind} that was not saved: {error})"
+        if kind == "image" and not (data and (image_type(data) or b"<svg" in data[:1000])):
+            return f"({kind} that was not saved: its {len(data)} bytes are no picture)"
         digest = hashlib.sha256(data).hexdigest()[:8]
         name = f"{FOLDER}/{self._tool.removeprefix('mcp_')}-{digest}{_suffix(media_type, uri)}"
         try:
@@ -188,6 +194,23 @@ class _BlockRenderer:
         if kind == "image":
             self.images.append(name)
         return f"{kind} ({media_type or 'unknown type'}, {len(data)} bytes) saved as {name}"
+
+
+def _decoded(encoded: str, media_type: str) -> tuple[bytes, str]:
+    """Return the bytes of base64 in either alphabet, or of a data URL, and their media type."""
+    head, comma, body = encoded.strip().partition(",")
+    if comma and head.lower().startswith("data:"):
+        parameters = head[len("data:") :].split(";")
+        media_type = parameters[0] or media_type
+        if "base64" not in parameters:
+            return unquote_to_bytes(body), media_type
+    else:
+        body = encoded
+    plain = re.sub(r"\s+", "", unquote(body)).rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True), media_type
+    except binascii.Error as error:
+        raise ValueError(f"it is not base64 ({error})") from error
 
 
 def _suffix(media_type: str, uri: str) -> str:

@@ -26,7 +26,7 @@ from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, check_age
 from openmanus_graph.interfaces.cli.console import SafeConsole, say
 from openmanus_graph.interfaces.cli.process import is_own_process, silent_keys
 from openmanus_graph.interfaces.cli.run import log_file, require_stdout
-from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.cli.skills import ask_before_run
 from openmanus_graph.interfaces.service import eval_report, eval_suite
 from openmanus_graph.interfaces.service.batch import (
     Batch,
@@ -88,7 +88,7 @@ def batch(
 ) -> int:
     """Do many tasks; run it again to continue where it stopped."""
     if remote is None:
-        ask_for_trust(options.config)
+        ask_before_run(options.config)
         check_agent(agent)
     path = Path(tasks)
     todo = read_tasks(path, agent_names() if remote is None else None)
@@ -224,7 +224,7 @@ def evaluate(
 ) -> int:
     """Do the tasks of a suite, check each, and report what passes."""
     require_stdout()
-    ask_for_trust(options.config)
+    ask_before_run(options.config)
     check_agent(agent)
     before = eval_report.load_evaluation(Path(against)) if against is not None else None
     with log_file(output.log), _opened_suite(suite, out, shipped=shipped) as (opened, folder):

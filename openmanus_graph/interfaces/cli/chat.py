@@ -26,7 +26,7 @@ from openmanus_graph.interfaces.cli import editor, fork, mcp, process, screen
 from openmanus_graph.interfaces.cli.console import Rendered, SafeConsole, say
 from openmanus_graph.interfaces.cli.run import log_file, make_sink, require_stdout, show_worktree
 from openmanus_graph.interfaces.cli.show import read_thread
-from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.cli.skills import ask_before_run
 from openmanus_graph.interfaces.cli.terminal import TerminalInput
 from openmanus_graph.interfaces.cli.threads import list_threads
 from openmanus_graph.interfaces.service import run_setup
@@ -78,7 +78,7 @@ EDITOR = "str_replace_editor"
 def chat(given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     """Talk with the agent: several turns on one thread."""
     require_stdout()
-    ask_for_trust(options.config)
+    ask_before_run(options.config)
     with log_file(output.log):
         try:
             taken = run_setup.take_thread(given, options)

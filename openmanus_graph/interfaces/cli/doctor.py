@@ -113,7 +113,11 @@ def _configuration() -> Iterator[Finding]:
         yield Finding("model", "missing", f"{name}: no server answers there; start it")
     yield _window(model)
     yield Finding("tool calls", "ok", _CALL_FORMS[model.call_form(model.dialect.now)])
-    for warning in settings.warnings:
+
+
+def _warnings() -> Iterator[Finding]:
+    """Report what was left out of the configuration, MCP servers too."""
+    for warning in resolve.resolve_settings(Context(), "doctor", without_model=True).warnings:
         if not warning.startswith(tuple(str(Path.cwd() / name) for name in OLD_FILES)):
             yield Finding("configuration", "optional", warning)
 
@@ -294,6 +298,7 @@ def pip_install(requirement: str) -> str:
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("Python", _python),
     ("model", _configuration),
+    ("configuration", _warnings),
     (OLD_CONFIG, _old_configuration),
     ("search", _search),
     ("sandbox", _sandbox),

@@ -22,6 +22,7 @@ from openmanus_graph.config.mcp import configured_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.cli.process import StdinLines
+from openmanus_graph.interfaces.cli.skills import ask_before_run
 from openmanus_graph.interfaces.cli.threads import JsonOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
@@ -53,6 +54,7 @@ ServerArgument = Annotated[str, typer.Argument(help="NAME of a configured one, U
 @app.command("list")
 def list_servers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
     """Start the configured servers and list their tools."""
+    ask_before_run(config)
     layers, warnings = read_layers(config)
     servers, problems = configured_servers(layers)
     for text in (*warnings, *problems.values()):

@@ -32,7 +32,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, build_agent
 from openmanus_graph.interfaces.cli.fork import begin_fork, read_points
 from openmanus_graph.interfaces.cli.run import execute_run
-from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.cli.skills import ask_before_run
 from openmanus_graph.interfaces.cli.threads import complete_thread
 from openmanus_graph.interfaces.service import replay as replaying
 from openmanus_graph.interfaces.service import run_setup, threads
@@ -324,7 +324,7 @@ class _Continuation:
             )
         options = RunOptions().over(dict(self.options))
         run_setup.graph_arguments(self.source.agent, options)  # before anything is made
-        ask_for_trust(options.config)
+        ask_before_run(options.config)
         new = run_setup.new_thread()
         with threads.hold_thread(openmanus_home(), new):
             if isinstance(self.source, Thread):

@@ -66,7 +66,7 @@ def _planned(given: InputOptions) -> InputOptions:
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     from openmanus_graph.backends.models.spec import parse_spec
     from openmanus_graph.graphs.catalog import check_agent
-    from openmanus_graph.interfaces.cli.skills import ask_for_trust
+    from openmanus_graph.interfaces.cli.skills import ask_before_run
     from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
 
     # UTF-8 whatever the locale: bytes of an argument that it could not decode are lone surrogates.
@@ -79,7 +79,7 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
     check_agent(given.agent)
     if options.model is not None:
         parse_spec(options.model)  # here, before a second of imports
-    ask_for_trust(options.config)
+    ask_before_run(options.config)
     return execute_run(lambda: new_run(text, given, take_thread(given, options)), output)
 
 
@@ -100,14 +100,14 @@ def resume(
     every: Annotated[bool, typer.Option("--all", help="All open questions.")] = False,
 ) -> int:
     """Continue a thread that stopped, waits for an answer, or crashed."""
-    from openmanus_graph.interfaces.cli.skills import ask_for_trust
+    from openmanus_graph.interfaces.cli.skills import ask_before_run
     from openmanus_graph.interfaces.service.run_setup import ResumeAnswer, resuming_run
     from openmanus_graph.interfaces.service.threads import thread_id
 
     known = thread_id(thread)
     reply = ResumeAnswer(answer, approve, reject, reason, interrupt, every)
     reply.value()  # wrong usage is reported before anything is opened
-    ask_for_trust(options.config)
+    ask_before_run(options.config)
     return execute_run(lambda: resuming_run(known, reply, options), output)
 
 

@@ -21,7 +21,7 @@ from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
-from openmanus_graph.interfaces.cli.skills import ask_for_trust
+from openmanus_graph.interfaces.cli.skills import ask_before_run
 from openmanus_graph.interfaces.service.options import (
     McpOptions,
     RunOptions,
@@ -59,7 +59,7 @@ def mcp_server(what: McpOptions, options: RunOptions, where: ServerOptions) -> i
         from openmanus_graph.interfaces.mcp_server import server as mcp
 
         if pipes is None:
-            ask_for_trust(options.config)
+            ask_before_run(options.config)
         server = mcp.build_server(options, names, what.agent, version("openmanus-graph"))
         if pipes is not None:
             return _run_until_done(mcp.serve_stdio(server, pipes))
@@ -80,7 +80,7 @@ def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus")
     from openmanus_graph.interfaces.service import http as service
     from openmanus_graph.interfaces.service import run_setup
 
-    ask_for_trust(options.config)
+    ask_before_run(options.config)
     with log_file(where.log), _quiet_libraries():
         run_setup.ready_for_tools(options)
         run_setup.ready_for_runs(options, agent)

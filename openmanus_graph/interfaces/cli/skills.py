@@ -15,7 +15,9 @@ from pydantic import SecretStr
 from openmanus_graph.config import homes, instructions
 from openmanus_graph.config.files import Layer, config_home, read_layer
 from openmanus_graph.config.instructions import SHIPPED
-from openmanus_graph.config.resolve import WORKING_FOLDER_FILES
+from openmanus_graph.config.mcp import INPUT, missing_inputs
+from openmanus_graph.config.model import store_key
+from openmanus_graph.config.resolve import WORKING_FOLDER_FILES, read_layers
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption
 from openmanus_graph.runtime.output import printable
@@ -121,8 +123,8 @@ def trust() -> int:
     return 0
 
 
-def ask_for_trust(config: str | None) -> None:
-    """Ask on a terminal whether what came with this folder may be used.
+def ask_before_run(config: str | None) -> None:
+    """Ask on a terminal whether to trust this folder's files, and for values of MCP servers.
 
     A configuration file that the person named (`config`) replaces it and needs no trust.
     """
@@ -135,6 +137,16 @@ def ask_for_trust(config: str | None) -> None:
     for _, question, accept in () if config is not None else _untrusted():
         if _agrees(question):
             accept()
+    for place, wanted in missing_inputs(read_layers(config)[0]):
+        options = ", ".join(map(str, wanted.get("options") or ()))
+        about = wanted.get("description") or f"Value of {wanted['id']} for an MCP server"
+        text = printable(f"{place.rpartition(' ')[0]}: {about}{options and f' ({options})'}")
+        value = typer.prompt(
+            text, default=wanted.get("default") or "", show_default=not wanted.get("password"),
+            hide_input=bool(wanted.get("password")), err=True,
+        )  # fmt: skip
+        if value:
+            sys.stderr.write(f"Stored in {store_key(INPUT, place, value)}.\n")
 
 
 def _agrees(about: str) -> bool:

@@ -1,0 +1,203 @@
+"""Reads a call's arguments as the model meant them, if the tool's schema leaves one reading.
+
+Models write wrong names, JSON in a string where an array belongs, `null` for what is left out, or
+an `explanation` that no tool asked for. What stays unclear is left to the validation, whose error
+names the argument.
+"""
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from langchain_core.tools import BaseTool
+from pydantic import BaseModel
+
+from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.tool_calls.declaration import declared_traits
+from openmanus_graph.tool_calls.tool_search import closest
+
+ARGUMENTS: Mapping[str, Sequence[str]] = {
+    "path": ("file_path", "filepath", "file", "filename", "file_name"),
+    "file_text": ("content", "contents", "text", "file_content"),
+    "old_str": ("old_string", "old_text"),
+    "new_str": ("new_string", "new_text", "insert_text"),
+    "command": ("cmd", "script", "shell_command", "code", "input"),
+    "code": ("python", "python_code", "source", "source_code", "script", "command", "cmd", "input"),
+    "action": ("command", "cmd"),
+    "lines": ("view_range", "line_range"),
+    "view_range": ("lines", "line_range"),
+    "url": ("link", "uri", "address", "href"),
+    "urls": ("url", "link", "links"),
+    "query": ("q", "search_query", "search"),
+    "inquire": ("question", "inquiry"),
+    "response": ("answer",),
+    "answer_schema": ("schema", "json_schema", "response_schema", "output_schema"),
+}
+"""Names that are understood, by the argument that is meant."""
+FIRST_LINE, LAST_LINE, RANGE = "start_line", "end_line", "lines"
+"""Two usual arguments that are understood as one."""
+_ONLY_NAMED: Mapping[str, Sequence[str]] = {
+    "lines": ("offset", "limit"),
+    "view_range": ("offset", "limit", FIRST_LINE, LAST_LINE),
+}
+"""Names whose values may be meant in more than one way: the refusal names the argument."""
+_COMMENTS = (
+    "explanation", "reason", "reasoning", "rationale", "thought", "thoughts", "thinking", "purpose",
+    "intent", "justification", "comment", "note",
+)  # fmt: skip
+"""Arguments by which models explain a call, if the tool has none of that name."""
+_MOST_CHARS = 1_000_000
+"""Of a text that is read as a value."""
+_DEPTH = 4
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "array": (list,), "object": (dict,), "null": (type(None),),
+}  # fmt: skip
+
+_schemas: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
+"""Of tools, by their class of arguments: slow to make."""
+
+
+def as_meant(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's arguments with the declared names, and values of the declared kinds."""
+    named = with_declared_names(tool, args)
+    schema = tool.parameters if isinstance(tool, JsonSchemaTool) else _parameters(tool)
+    return _object(named, schema, schema, _DEPTH) if schema.get("properties") else named
+
+
+def _parameters(tool: BaseTool) -> Mapping[str, Any]:
+    declared: Any = tool.args_schema
+    if isinstance(declared, dict):
+        return cast("dict[str, Any]", declared)
+    if declared not in _schemas:
+        schema: Any = tool.tool_call_schema  # without what the model is not shown
+        _schemas[declared] = schema.model_json_schema()
+    return _schemas[declared]
+
+
+def _object(
+    given: Mapping[str, Any], schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int
+) -> dict[str, Any]:
+    properties, needed = schema.get("properties"), schema.get("required") or ()
+    known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        wanted = _resolved(known.get(name), whole)
+        if name not in known and (name in _COMMENTS and depth == _DEPTH):
+            continue
+        if value is None and name in known and name not in needed and "null" not in _kinds(wanted):
+            continue
+        found[name] = _value(value, wanted, whole, depth)
+    return found
+
+
+def _value(value: Any, schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int) -> Any:
+    """Return a value as a schema wants it, or as it is if that is not clear."""
+    kinds = {*_kinds(schema)}
+    if not kinds or not depth:
+        return value
+    if not _is_of(value, kinds):
+        readings = [one for one in _readings(value) if _is_of(one, kinds)]
+        if not readings:
+            return value
+        value = readings[0]
+    schema = next((one for one in _choices(schema) if _is_of(value, [*_kinds(one)])), schema)
+    if isinstance(value, list):
+        wanted = _resolved(schema.get("items"), whole)
+        return [_value(one, wanted, whole, depth - 1) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return _object(cast("dict[str, Any]", value), schema, whole, depth - 1)
+    return value
+
+
+def _readings(value: Any) -> Iterator[Any]:
+    """Yield what a value may mean: as JSON, as JSON in JSON, as a Python literal, as a number."""
+    if isinstance(value, float) and value.is_integer():
+        yield int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, str) and len(value) <= _MOST_CHARS:
+        for read in (json.loads, ast.literal_eval):
+            try:
+                found = read(value.strip())
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+            yield found
+            if isinstance(found, str | float):
+                yield from _readings(found)
+
+
+def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the types that a schema allows; none if it does not say."""
+    named = schema.get("type")
+    yield from [named] if isinstance(named, str) else cast("list[str]", named or ())
+    for part in _choices(schema):
+        yield from _kinds(part)
+
+
+def _choices(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in (*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())):
+        if isinstance(part, dict):
+            yield cast("dict[str, Any]", part)
+
+
+def _is_of(value: Any, kinds: Collection[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in kinds
+    return any(isinstance(value, _KINDS.get(kind, ())) for kind in kinds)
+
+
+def _resolved(schema: Any, whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a part of a schema; a reference into the whole is followed once."""
+    if not isinstance(schema, dict):
+        return {}
+    found = cast("dict[str, Any]", schema)
+    reference = str(found.get("$ref", ""))
+    if not reference.startswith("#/"):
+        return found
+    place: Any = whole
+    for key in reference[2:].split("/"):
+        place = cast("dict[str, Any]", place).get(key) if isinstance(place, dict) else None
+    return cast("dict[str, Any]", place) if isinstance(place, dict) else {}
+
+
+def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's arguments with the names that the tool declares, if the meaning is clear.
+
+    Only for tools declared here: the author of another tool decides what its names mean. Unclear
+    names are kept, and validation reports them.
+    """
+    schema = tool.args_schema
+    if not (declared_traits(tool) and isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return dict(args)
+    known = schema.model_fields
+    args = _with_range(known, args)
+    meant: dict[str, str] = {}
+    for name in args.keys() - known.keys():
+        free = [one for one, usual in ARGUMENTS.items() if name in usual and one in known]
+        if len(free) == 1 and free[0] not in args:
+            meant[name] = free[0]
+    uses = Counter(meant.values())
+    return {
+        meant[name] if uses[meant.get(name, "")] == 1 else name: value
+        for name, value in args.items()
+    }
+
+
+def _with_range(known: Collection[str], args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Put a first and a last line into the one argument of a tool that only reads lines."""
+    given = args.keys() & {FIRST_LINE, LAST_LINE}
+    if RANGE not in known or RANGE in args or not given:
+        return args
+    rest = {name: value for name, value in args.items() if name not in given}
+    return {**rest, RANGE: [args.get(FIRST_LINE) or 1, args.get(LAST_LINE) or -1]}
+
+
+def argument_meant(name: str, known: Collection[str]) -> str:
+    """Return the argument that a wrong name probably means; empty if there is none."""
+    usual = (*ARGUMENTS.items(), *_ONLY_NAMED.items())
+    found = next((one for one, names in usual if one in known and name in names), "")
+    return found or closest(name, known)
