@@ -84,7 +84,7 @@ async def browser_use(  # the model is not shown `runtime`
     y: MaybeNumber = None,
     accept: bool = True,
 ) -> Observation:
-    """Drive a browser. Opens workspace files and your servers too.
+    """Drive a browser. Opens workspace files and your servers.
 
     Args:
         action: get_state, go_to_url(url), open_tab(url), switch_tab, close_tab,

@@ -28,7 +28,7 @@ async def ask_human(  # the runtime is not the model's to fill
 
     Args:
         inquire: The question.
-        kind: browser: they act in your browser.
+        kind: browser: in your browser.
     """
     call = call_runtime(runtime)
     browser = call.session.worker if kind == "browser" else None

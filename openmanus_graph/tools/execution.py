@@ -70,9 +70,9 @@ async def bash(  # the model never sees `runtime`
     """Run a command in a lasting bash. No input.
 
     Args:
-        command: Empty shows new output of background commands, `wait` waits, ctrl+c ends them.
-        restart: Start a new shell.
-        timeout_s: Default 120, at most 3600. Then it continues in the background.
+        command: Empty shows new output of jobs, `wait` waits, ctrl+c ends them.
+        restart: New shell.
+        timeout_s: Default 120, at most 3600; then in the background.
     """
     session = call_runtime(runtime).session
     await asyncio.to_thread(

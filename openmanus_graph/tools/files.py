@@ -57,7 +57,7 @@ def read_file(  # the model is not shown `runtime`
     lines: LinesText = None,
     password: declaration.MaybeText = None,
 ) -> Observation:
-    """Read a PDF, Office, mail, HTML, notebook, CSV or text file.
+    """Read a PDF, Office, mail, notebook or text file.
 
     Args:
         path: Of the file.
@@ -221,7 +221,7 @@ def str_replace_editor(  # the model is not shown `runtime`
     """View, create and edit text files.
 
     Args:
-        command: view also shows folders and pictures.
+        command: view: folders and pictures too.
         path: Of the file.
         file_text: For create.
         overwrite: create may replace a file.

@@ -64,7 +64,7 @@ async def web_search(  # the model is not shown `runtime`
         num_results: Up to 50.
         lang: Such as de.
         country: Such as us.
-        fetch_content: Also read the pages.
+        fetch_content: Read the pages.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.search.searching")  # slow
     from openmanus_graph.backends.search.searching import search_and_report
@@ -85,7 +85,7 @@ async def web_search(  # the model is not shown `runtime`
 async def fetch_page(  # the model is not shown `runtime`
     url: str, runtime: ToolRuntime[Any, Any]
 ) -> Observation:
-    """Read a web page or file, quickly, no JavaScript.
+    """Read a web page or file, no JavaScript.
 
     Args:
         url: Address.
