@@ -1,4 +1,4 @@
-"""The tables of a new database have version 1, later versions follow, and others are refused."""
+"""A new database has the newest tables, older ones get them, and others are refused."""
 
 import contextlib
 import sqlite3
@@ -24,7 +24,7 @@ from openmanus_graph.errors import StorageError
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.postgres import Postgres
 
-NEXT = "ALTER TABLE titles ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0"
+NEXT = "ALTER TABLE titles ADD COLUMN starred INTEGER NOT NULL DEFAULT 0"
 
 
 def version_of(url: DatabaseUrl) -> int:
@@ -47,9 +47,9 @@ def begin(database: Database) -> None:
     Threads(database).begin("t", "manus", "the task", {}, None)
 
 
-def test_a_new_database_has_version_1(each_database: DatabaseUrl) -> None:
+def test_a_new_database_has_the_newest_version(each_database: DatabaseUrl) -> None:
     open_database(each_database)
-    assert version_of(each_database) == len(VERSIONS) == 1
+    assert version_of(each_database) == len(VERSIONS)
 
 
 def test_a_later_version_keeps_the_rows(
@@ -64,7 +64,7 @@ def test_a_later_version_keeps_the_rows(
         monkeypatch.setattr(backend, "VERSIONS", later)
         monkeypatch.setattr(backend, "SHARED_VERSIONS", (*backend.SHARED_VERSIONS, ()))
         database = backend_of(each_database)(each_database)
-    assert database.run("SELECT title, pinned FROM titles") == [("the task", 0)]
+    assert database.run("SELECT title, starred FROM titles") == [("the task", 0)]
     database.close()
     monkeypatch.undo()
     with pytest.raises(StorageError, match=r"later version of openmanus-graph.*pip install"):
@@ -76,7 +76,7 @@ def open_other(url: DatabaseUrl) -> Database:
     return backend_of(url)(url)
 
 
-@pytest.mark.parametrize("version", [2, 99])
+@pytest.mark.parametrize("version", [len(VERSIONS) + 1, 99])
 def test_a_file_of_a_later_version_is_refused(version: int) -> None:
     url = database_url()
     open_database(url)
@@ -114,7 +114,7 @@ def test_files_that_can_only_be_read_are_read_as_they_are() -> None:
     with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
         migrate(database, url.file, (*VERSIONS, (NEXT,)), shrinks=False)
         assert database.execute("SELECT count(*) FROM threads").fetchone() == (1,)
-    assert version_of(url) == 1
+    assert version_of(url) == len(VERSIONS)
 
 
 def test_processes_that_open_a_new_file_at_once_make_its_tables_once(tmp_path: Path) -> None:

@@ -255,6 +255,26 @@ VERSIONS: Versions = (
         """,
         "CREATE INDEX recorded_facts_thread ON recorded_facts (thread)",
     ),
+    (
+        "ALTER TABLE threads ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE threads ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
+        "CREATE TABLE owners (thread TEXT PRIMARY KEY, owner TEXT NOT NULL)",
+        "CREATE INDEX owners_owner ON owners (owner)",
+        """
+        CREATE TABLE users (
+            name TEXT PRIMARY KEY, role TEXT NOT NULL, subject TEXT NOT NULL DEFAULT '',
+            created {time}
+        )
+        """,
+        """
+        CREATE TABLE tokens (
+            digest TEXT PRIMARY KEY, owner TEXT NOT NULL, expires {number}, created {time}
+        )
+        """,
+        """
+        CREATE TABLE shares (digest TEXT PRIMARY KEY, thread TEXT NOT NULL, created {time})
+        """,
+    ),
 )
 
 
@@ -282,6 +302,7 @@ SHARED_VERSIONS: Versions = (
         END $$
         """,
     ),
+    (),
 )
 """The further tables of a database that several machines share."""
 

@@ -113,7 +113,7 @@ _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 _ASKED_AT_ONCE = 500
 _TABLES_OF_THREAD = (
     *("ledger", "questions", "first_sights", "steering", "events", "file_locations"),
-    *("model_calls", "recorded_facts", "user_messages", "titles"),
+    *("model_calls", "recorded_facts", "user_messages", "titles", "shares", "owners"),
 )
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
