@@ -104,6 +104,11 @@ class Session:
         return self.lineage.fork_id
 
     @property
+    def thread(self) -> str:
+        """The thread in whose name everything here is done; a worker's is the outer one."""
+        return self.key.partition(WORKER_SEPARATOR)[0]
+
+    @property
     def worker(self) -> str:
         """Worker that the session belongs to; empty for the thread's own."""
         return self.key.partition(WORKER_SEPARATOR)[2]

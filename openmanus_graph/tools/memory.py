@@ -8,6 +8,8 @@ from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.files.file_edits import insert_after, replace_once
 from openmanus_graph.backends.files.text_file import checked_range, numbered, split_lines
+from openmanus_graph.backends.persistence.accounts import Accounts
+from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.memory import ROOT, Memory, note_path, open_memory
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.model_calls.recorder import fact_of_run
@@ -139,9 +141,14 @@ def _view(notes: Memory, path: str, view_range: list[int] | None, max_chars: int
 
 
 def _memory_of(session: Session) -> Memory:
-    """Return the notes that a session's runs share; its settings stay the same within a run."""
+    """Return the notes that a session's runs share; settings stay the same within one. Blocks."""
     settings = session.settings
-    return session.cached(Memory, lambda: open_memory(settings.database, settings.storage))
+
+    def opened() -> Memory:
+        owner = Accounts(open_database(settings.database)).owner_of(session.thread)
+        return open_memory(settings.database, settings.storage, owner or "")
+
+    return session.cached(Memory, opened)
 
 
 async def memory_prompt(session: Session) -> str:

@@ -13,7 +13,7 @@ from openmanus_graph.backends.browser.pages import state_for_request
 from openmanus_graph.backends.browser.takeover import Frame, Input, Takeover
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.interfaces.server import takeover
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, close_session, find_session
 from openmanus_graph.state.context import Context
 from tests.support.browsing import Browsing

@@ -12,7 +12,7 @@ from openmanus_graph.interfaces.server.admission import (
     checked_input,
     checked_messages,
 )
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.runs import Message, Upload
 from openmanus_graph.safety.provenance import (
     brings_untrusted,

@@ -11,7 +11,7 @@ from openmanus_graph.interfaces.server.openai_chat import (
     read_prompt,
 )
 from openmanus_graph.interfaces.server.runs import Turn
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 
 DATA = base64.b64encode(b"xyz").decode()
 

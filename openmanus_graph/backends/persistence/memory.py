@@ -53,6 +53,8 @@ class DatabaseStore(BaseStore):
         return open_database(self._url).with_store(lambda store: job(store.batch), alone=True)
 
 
+USERS = "users"
+"""The beginning of the namespaces of a server's named users."""
 ROOT = "/memories"
 USER_FOLDER = f"{ROOT}/user"
 MAX_NOTES = 500
@@ -89,9 +91,12 @@ class Memory:
     `StorageError` if the database cannot be used.
     """
 
-    def __init__(self, store: DatabaseStore, user: str, project: str) -> None:
-        self._store = store
-        self._namespaces = {True: _namespace("user", user), False: _namespace("project", project)}
+    def __init__(self, store: DatabaseStore, user: str, project: str, owner: str = "") -> None:
+        self._store, of_owner = store, user_namespace(owner)
+        self._namespaces = {
+            True: (*of_owner, *_namespace("user", user)),
+            False: (*of_owner, *_namespace("project", project)),
+        }
         """By whether a note belongs to the person."""
 
     def notes(self, folder: str = ROOT) -> list[Note]:
@@ -227,10 +232,19 @@ class Memory:
         batch([PutOp(self._place(path), path, _value(text, untrusted=untrusted, key=key))])
 
 
-def open_memory(url: DatabaseUrl, storage: StorageSettings) -> Memory:
-    """Return the notes of the person and the project that the settings name."""
+def open_memory(url: DatabaseUrl, storage: StorageSettings, owner: str = "") -> Memory:
+    """Return the notes of the person and the project that the settings name.
+
+    `owner` is a named user of the server, whose notes are separate.
+    """
     project = storage.memory_project or str(Path.cwd())
-    return Memory(DatabaseStore(url), storage.memory_user or _login_name(), project)
+    user = owner or storage.memory_user or _login_name()
+    return Memory(DatabaseStore(url), user, project, owner)
+
+
+def user_namespace(owner: str) -> tuple[str, ...]:
+    """Return the beginning of all namespaces of a named user; empty for the machine's own."""
+    return (USERS, _namespace("", owner)[-1]) if owner else ()
 
 
 def note_path(path: str) -> str:

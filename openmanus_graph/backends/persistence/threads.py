@@ -109,6 +109,7 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
 
 
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
+_OWNER = "COALESCE((SELECT owner FROM owners WHERE thread = threads.id), '')"
 _COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
 _ASKED_AT_ONCE = 500
 _TABLES_OF_THREAD = (
@@ -238,7 +239,12 @@ class Threads:
         return self._select("ORDER BY rowid DESC")
 
     def page(
-        self, limit: int, before: int | None, query: str, also: Collection[str] = ()
+        self,
+        limit: int,
+        before: int | None,
+        query: str,
+        also: Collection[str] = (),
+        owner: str | None = None,
     ) -> list[tuple[int, Thread]]:
         """Return threads with their numbers, newest first.
 
@@ -246,15 +252,18 @@ class Threads:
             before: Only those with a smaller number.
             query: Part of the title, the task or the id; empty for all.
             also: Ids of further threads, whether they match the query or not.
+            owner: Only threads of this user; None: of all.
         """
         pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
+        owned = () if owner is None else (owner,)
         rows = self._run(
             f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
             " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\'"
             f" OR lower({_TITLE}) LIKE lower(?) ESCAPE '\\'"
             f" OR id IN ({', '.join('?' * len(also)) or 'NULL'}))"
-            " ORDER BY rowid DESC LIMIT ?",
-            (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, limit),
+            + (f" AND {_OWNER} = ?" if owner is not None else "")
+            + " ORDER BY rowid DESC LIMIT ?",
+            (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, *owned, limit),
         )
         return [(row[-1], _thread(row)) for row in rows]
 

@@ -20,7 +20,8 @@ from openmanus_graph.conversation.history import COMPACT_KEY, ORIGIN_KEY
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import RESTART_NODES
 from openmanus_graph.interfaces.server import store
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service import accounts
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
@@ -210,6 +211,7 @@ def checked_command(command: Mapping[str, Any], *, tainted: bool = False) -> dic
     return {**command, "update": _checked_update(update, tainted=tainted)}
 
 
+_CONTEXT_FIELDS = frozenset(field.name for field in fields(Context))
 _TEXTS = ("prompts", "response_format")
 """Fields of a run's context whose texts the model reads."""
 INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
@@ -233,13 +235,12 @@ async def admit(
     given: Mapping[str, Any] = run.get("context") or {}
     stored = store.context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
-    brought = (*map(_context_in, (assistant or {}, run)), run["context"])
+    brought = (*map(context_in, (assistant or {}, run)), run["context"])
     brings_text = any(one.get(name) for one in brought for name in _TEXTS)
     if brings_text:
         run["context"]["untrusted_prompt"] = True
     _check_messages(run, tainted=brings_text)
-    names = {field.name for field in fields(Context)}
-    context = {name: value for name, value in run["context"].items() if name in names}
+    context = {name: one for name, one in run["context"].items() if name in _CONTEXT_FIELDS}
     try:
         await asyncio.to_thread(settings_of, Context(**context), thread or "new")
     except ConfigError as error:
@@ -255,7 +256,34 @@ async def admit(
         command["resume"] = await _checked_answer(threads, known, command["resume"])
 
 
-def _context_in(described: Mapping[str, Any]) -> dict[str, Any]:
+_OF_USERS = frozenset(
+    {
+        *("model", "profile", "max_steps", "max_cost_usd", "max_total_tokens", "timeout_s"),
+        *("max_parallel_steps", "step_timeout_s", "review_plan", "answer_check", "policy"),
+        *("listing", "search_tools_above", "prompts", "response_format", "untrusted_prompt"),
+    }
+)
+"""Fields of a run's context that every user may set. The others reach beyond the user's threads:
+folders, programs, addresses, the sandbox."""
+
+
+def may_set(field: str) -> bool:
+    """Return True if the current user may set a field of a run's context."""
+    return accounts.current_user().role == "admin" or field in _OF_USERS
+
+
+def require_allowed(*contexts: Mapping[str, Any]) -> None:
+    """Refuse (403) what a client's context may not set for the current user."""
+    names = {name for one in contexts for name, value in one.items() if value not in ("", None)}
+    refused = sorted(name for name in names & _CONTEXT_FIELDS if not may_set(name))
+    model = next((str(one["model"]) for one in contexts if one.get("model")), "")
+    if "://" in model and not may_set("base_url"):
+        refused.append("model with an address")
+    if refused:
+        raise Refused(403, f"Only an admin may set {', '.join(refused)}. Leave it out.")
+
+
+def context_in(described: Mapping[str, Any]) -> dict[str, Any]:
     config: Mapping[str, Any] = described.get("config") or {}
     return {**(config.get("configurable") or {}), **(described.get("context") or {})}
 

@@ -21,7 +21,7 @@ from fastapi.responses import StreamingResponse
 
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names
 from openmanus_graph.interfaces.server import runs, store
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.runs import Final, RemoteSink, Upload
 
 NOT_RUN = "This call was not run: the run ended before."
@@ -244,7 +244,7 @@ async def run_agent(agent: str, wanted: core.RunAgentInput, request: Request) ->
         thread = str(uuid.UUID(wanted.thread_id))
     except ValueError:
         thread = str(uuid.uuid5(uuid.NAMESPACE_URL, f"ag-ui:{wanted.thread_id}"))
-    await store.own_server.connect().threads.create(thread_id=thread, if_exists="do_nothing")
+    await store.ensure_thread(thread)
     if wanted.resume:
         after = await store.current().journal.last(thread)
         answers = runs.RunRequest(answers=answers_of(wanted.resume))

@@ -25,7 +25,7 @@ from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.guard import server_token
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 

@@ -1,10 +1,11 @@
-"""Refuses requests with a wrong Host, Origin or token, or too large ones. Keeps the token.
+"""Refuses requests with a wrong Host, Origin or token, or of another user's threads.
 
 It wraps the whole API, LangGraph's own routes included. There are no cookies, so a page in the
 user's browser cannot send credentials unless it knows the token. Host and Origin are checked
 because an attacker can make a name resolve to this machine (DNS rebinding).
 """
 
+import asyncio
 import contextlib
 import os
 import re
@@ -19,12 +20,25 @@ from langgraph_sdk.errors import NotFoundError
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from openmanus_graph.backends.persistence.memory import USERS, user_namespace
 from openmanus_graph.config.homes import make_folder, openmanus_home
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.admission import admit, admit_deletion
-from openmanus_graph.interfaces.server.store import OPENAI_PREFIX, Refused, own_server
-from openmanus_graph.interfaces.service import http
+from openmanus_graph.interfaces.server.admission import (
+    admit,
+    admit_deletion,
+    context_in,
+    require_allowed,
+)
+from openmanus_graph.interfaces.server.store import (
+    OPENAI_PREFIX,
+    OWNER_KEY,
+    as_uuid,
+    openai_error,
+    own_server,
+)
+from openmanus_graph.interfaces.service import accounts, http
+from openmanus_graph.interfaces.service.accounts import Action, Refused
 from openmanus_graph.interfaces.service.http import Receive, Scope, Send
 
 TOKEN_VARIABLE = "OPENMANUS_TOKEN"
@@ -105,7 +119,7 @@ def _checked(token: str, source: str) -> str:
 
 def refusal_of(scope: Scope, status: int, reason: str) -> dict[str, Any]:
     if scope["path"].startswith(f"{OPENAI_PREFIX}/"):
-        return Refused(status, reason).as_openai()
+        return openai_error(Refused(status, reason))
     return {"detail": reason}
 
 
@@ -173,11 +187,22 @@ class _Exchange:
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
 ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
-PUBLIC = ("/app", "/app/static/", "/app/pages/", "/app/t/", "/app/files/")
-"""Paths without a token: pages, which have no data, and files, which have signed links."""
+PUBLIC = ("/app", "/app/static/", "/app/pages/", "/app/t/", "/app/files/", "/app/shared/")
+"""Paths without a token: pages, which have no data, and files and threads with secret links."""
 LIVENESS = ("/ok", "/health")
 INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
+
+
+_THREAD = re.compile(r"(?:/app/api)?/threads/(?P<thread>[^/]+)(?:/.*)?")
+_OF_ALL = ("search", "count", "prune", "bulk")
+"""In place of a thread's id: requests about several threads."""
+_READING_POSTS = re.compile(
+    r"/(?:threads|assistants)/(?:search|count)|/store/(?:items/search|namespaces)"
+    r"|/threads/[^/]+/(?:history|state/checkpoint)|/assistants/[^/]+/versions"
+)
+_ADMINS = re.compile(r"/app/api/setup|/threads/prune|/runs/crons.*|/assistants(?:/[^/]+)?|/profile")
+"""Paths whose writing needs an admin."""
 
 
 class ServerGuard(http.RequestGuard):
@@ -196,6 +221,7 @@ class ServerGuard(http.RequestGuard):
             bound_to=("127.0.0.1", *_list_variable(HOSTS_VARIABLE)),
             origins=(*STUDIO_ORIGINS, *_list_variable(ORIGINS_VARIABLE)),
         )
+        self.needs_token = True
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,6 +230,21 @@ class ServerGuard(http.RequestGuard):
             await self.app(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    @override
+    async def authorize(self, scope: Scope) -> None:
+        """Decide by method and path. The handlers below see ids in bodies."""
+        path, action = scope["path"].rstrip("/"), cast("Action", "write")
+        is_read = scope.get("method", "GET") in ("GET", "HEAD", "OPTIONS")
+        if is_read or _READING_POSTS.fullmatch(path):
+            action = "read"
+        elif _ADMINS.fullmatch(path):
+            action = "administer"
+        found = _THREAD.fullmatch(path)
+        named = found["thread"] if found and found["thread"] not in _OF_ALL else None
+        await accounts.authorize(action, named)
+        if named is not None and (uuid := as_uuid(named)) != named:  # LangGraph's server takes both
+            await accounts.authorize(action, uuid)
 
     @override
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -242,30 +283,47 @@ def _list_variable(variable: str) -> tuple[str, ...]:
 
 
 auth = Auth()
-PERSON: Auth.types.MinimalUserDict = {"identity": "owner", "is_authenticated": True}
-"""There is one user, who has the token."""
+_IDENTITY = "owner"
+"""Of the machine's own user, for LangGraph's server."""
 
 
 @auth.authenticate
 async def authenticate(headers: dict[bytes, bytes] | dict[str, str]) -> Auth.types.MinimalUserDict:
-    """Check the token. LangGraph's server passes headers as bytes, others as text."""
-
-    def as_bytes(text: bytes | str) -> bytes:
-        return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
-
-    given = [(as_bytes(name), as_bytes(value)) for name, value in headers.items()]
-    if any(map(is_token, http.tokens_in(given))):
-        return PERSON
-    raise Auth.exceptions.HTTPException(status_code=401, detail="The token is missing or wrong.")
+    """Name the user that the guard has found for this request."""
+    user = accounts.current_user()
+    if user == accounts.NOBODY:
+        raise Auth.exceptions.HTTPException(401, detail="The token is missing or wrong.")
+    return {"identity": user.name or _IDENTITY, "is_authenticated": True}
 
 
 @auth.on
 async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
+    """Allow what has no handler below: the guard has checked the user's role."""
     return True
 
 
+@auth.on.threads
+async def check_thread(ctx: Auth.types.AuthContext, value: Any) -> Auth.types.FilterType:
+    """Show a user only threads of their own, also those that a body names."""
+    with _refusals_as_http_errors():
+        if (thread := value.get("thread_id")) is not None:
+            await accounts.authorize("read", str(thread))
+    return _own_threads(value)
+
+
+@auth.on.threads.create
+async def check_new_thread(
+    ctx: Auth.types.AuthContext, value: Auth.types.ThreadsCreate
+) -> Auth.types.FilterType:
+    with _refusals_as_http_errors():
+        await accounts.claim(str(value.get("thread_id")))
+    return _own_threads(value)
+
+
 @auth.on.threads.create_run
-async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -> bool:
+async def check_run(
+    ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate
+) -> Auth.types.FilterType:
     """Refuse runs that cannot work, and complete the others with their thread's options.
 
     LangGraph's server passes a run's arguments as `kwargs`, others pass the request itself.
@@ -275,15 +333,46 @@ async def check_run(ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate) -
     with contextlib.suppress(NotFoundError):  # which the server reports itself
         assistant = await own_server.connect().assistants.get(str(value.get("assistant_id")))
     with _refusals_as_http_errors():
+        if thread is not None:
+            await accounts.claim(str(thread))
+        require_allowed(context_in(run))
         await admit(None if thread is None else str(thread), run, assistant)
-    return True
+    return _own_threads(value)
 
 
 @auth.on.threads.delete
-async def check_deletion(ctx: Auth.types.AuthContext, value: Auth.types.ThreadsDelete) -> bool:
+async def check_deletion(
+    ctx: Auth.types.AuthContext, value: Auth.types.ThreadsDelete
+) -> Auth.types.FilterType:
+    thread = str(value.get("thread_id"))
     with _refusals_as_http_errors():
-        await admit_deletion(str(value.get("thread_id")))
+        await accounts.authorize("write", thread)
+        await admit_deletion(thread)
+    return _own_threads(value)
+
+
+@auth.on.store
+async def check_namespace(ctx: Auth.types.AuthContext, value: Any) -> bool:
+    """Put the items of a named user into a namespace of their own, which only they reach."""
+    user, given = accounts.current_user(), tuple[str, ...](value.get("namespace") or ())
+    own = user_namespace(user.name)
+    if own and given[: len(own)] != own:
+        value["namespace"] = (*own, *given)
+    names_all = not own and not given and await asyncio.to_thread(lambda: accounts.accounts().any())
+    if not own and (names_all or given[:1] == (USERS,)):
+        raise Auth.exceptions.HTTPException(
+            status_code=403,
+            detail=f"Name a namespace; those below {USERS!r} belong to the server's users.",
+        )
     return True
+
+
+def _own_threads(value: Any) -> Auth.types.FilterType:
+    """Return the filter of the current user's threads; a new or changed one becomes theirs."""
+    own = {OWNER_KEY: accounts.current_user().name}
+    if isinstance(value.get("metadata"), dict):
+        value["metadata"].update(own)
+    return own
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from typing_extensions import override
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, describe_agent
 from openmanus_graph.interfaces.server import runs, store
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.runs import ANSWER_HINTS, Final, Upload
 
 _CONVERSATIONS = "conversations"
@@ -58,7 +58,7 @@ class OpenAIRoute(APIRoute):
                 param = ".".join(str(part) for part in first["loc"] if part != "body")
                 refusal = Refused(400, f"{param}: {first['msg']}", param=param)
             headers = {"x-should-retry": "false"}
-            return JSONResponse(refusal.as_openai(), refusal.status, headers)
+            return JSONResponse(store.openai_error(refusal), refusal.status, headers)
 
         return answer
 
@@ -302,7 +302,7 @@ async def _chunks(chat: _Chat, *, with_usage: bool) -> AsyncGenerator[str]:
                 if with_usage:
                     yield chunk(None, usage=_usage(part))
     except Refused as error:
-        yield _as_sse(error.as_openai())
+        yield _as_sse(store.openai_error(error))
     yield "data: [DONE]\n\n"
 
 

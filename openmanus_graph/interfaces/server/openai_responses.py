@@ -14,7 +14,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from openmanus_graph.interfaces.server import openai_chat, runs, store
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service import accounts
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.runs import Final
 
 _RESPONSES, _NEWEST = "responses", "newest"
@@ -189,6 +190,7 @@ async def _find(name: str, request: Request) -> _Reply:
     if record is None:
         raise Refused(404, f"There is no response {name!r}.", param="response_id")
     run: dict[str, Any] = {**record["run"], "base_url": str(request.base_url)}
+    await accounts.authorize("read", run["thread"])
     known: dict[str, Any] = {**record, "run": runs.AgentRun(**run)}
     return _Reply(**known)
 

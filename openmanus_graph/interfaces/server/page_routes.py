@@ -23,13 +23,13 @@ from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server import store
-from openmanus_graph.interfaces.server.admission import admit_deletion, settings_of
+from openmanus_graph.interfaces.server.admission import admit_deletion, may_set, settings_of
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
-from openmanus_graph.interfaces.server.runs import RunRequest, start_run
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
 from openmanus_graph.interfaces.server.takeover import end_takeovers
-from openmanus_graph.interfaces.service import model_setup
+from openmanus_graph.interfaces.service import accounts, model_setup
 from openmanus_graph.interfaces.service import threads as stored
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.run_view import model_label, runs_of_steps, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.output import printable
@@ -55,6 +55,12 @@ RECENT_THREADS = 200
 router = APIRouter(prefix="/app/api")
 
 
+@router.get("/me")
+async def show_user() -> dict[str, str]:
+    user = accounts.current_user()
+    return {"name": user.name, "role": user.role}
+
+
 @router.post("/threads", status_code=201)
 async def create_thread() -> dict[str, str]:
     return {"id": await store.new_thread()}
@@ -69,7 +75,10 @@ async def list_threads(
     """List threads, newest first, a page at a time; only those that contain `q`, if given."""
     words = q.strip()
     said = await store.current().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
-    page = await asyncio.to_thread(store.current().threads.page, limit + 1, before, words, said)
+    owner = accounts.current_user().name
+    page = await asyncio.to_thread(
+        store.current().threads.page, limit + 1, before, words, said, owner
+    )
     shown, rest = page[:limit], page[limit:]
     threads = [
         {
@@ -139,7 +148,7 @@ async def delete_thread(thread: str) -> Response:
     await store.saver().adelete_thread(thread)
     if store.is_startable(thread):
         client = store.own_server.connect()
-        await client.threads.create(thread_id=thread, if_exists="do_nothing")
+        await store.ensure_thread(thread)
         await client.threads.delete(thread)
     await asyncio.to_thread(stored.forget_thread, thread)
     return Response(status_code=204)
@@ -263,7 +272,7 @@ async def start_demo() -> dict[str, str]:
 
     await asyncio.to_thread(bring_data)
     context = {"model": f"demo:{recorded.MODEL}", "model_options": {"latency_s": LATENCY_S}}
-    await start_run(thread, RunRequest(message=recorded.TASK, context=context))
+    await start_or_resume(thread, RunRequest(message=recorded.TASK, context=context))
     return {"id": thread}
 
 
@@ -309,7 +318,9 @@ async def show_options() -> dict[str, Any]:
 def _options(threads: Threads) -> dict[str, Any]:
     settings, problem, needs_model = _settings()
     model = model_label(settings) if settings and not needs_model else None
-    used = [thread.options.get("model") for _, thread in threads.page(RECENT_THREADS, None, "")]
+    owner = accounts.current_user().name
+    recent = threads.page(RECENT_THREADS, None, "", owner=owner)
+    used = [thread.options.get("model") for _, thread in recent]
     named = dict.fromkeys(name for name in (model, *used) if isinstance(name, str) and name)
     defaults: dict[str, Any] = {}
     for one in FORM:
@@ -322,7 +333,7 @@ def _options(threads: Threads) -> dict[str, Any]:
         "problem": problem,
         "needs_model": needs_model,
         "models": [name for name in named if not name.startswith(f"{RECORDED.name}:")],
-        "form": [_form_field(one) for one in FORM],
+        "form": [_form_field(one) for one in FORM if may_set(str(one.context))],
         "defaults": defaults,
         "max_upload_bytes": MAX_UPLOAD_BYTES,
         "version": version("openmanus-graph"),

@@ -21,10 +21,10 @@ from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
 from openmanus_graph.interfaces.server import store
-from openmanus_graph.interfaces.server.admission import admit
+from openmanus_graph.interfaces.server.admission import admit, require_allowed
 from openmanus_graph.interfaces.server.files import file_url
-from openmanus_graph.interfaces.server.store import Refused
 from openmanus_graph.interfaces.service import runs
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.run_setup import name_files
 from openmanus_graph.interfaces.service.run_view import (
     NO_RESULT,
@@ -63,6 +63,7 @@ class RunRequest(BaseModel):
 
 @router.post("/runs", status_code=202)
 async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
+    require_allowed(request.context)
     return {"run_id": await start_or_resume(thread, request)}
 
 
@@ -90,7 +91,7 @@ async def start_or_resume(
     await admit(thread, run)
     client = store.own_server.connect()
     try:
-        await client.threads.create(thread_id=thread, if_exists="do_nothing")
+        await store.ensure_thread(thread)
         created = await client.runs.create(
             thread,
             agent,
@@ -267,6 +268,7 @@ async def start_prompt(
     A new thread also gets the prompt's earlier turns. `response_format` is the JSON schema of the
     answer. Refused if a run works on the thread, or the settings are wrong.
     """
+    await store.require_thread(thread)
     known = await store.current().find(thread)
     questions = await store.open_questions(thread, known.agent) if known else []
     message = prompt.message(begins=known is None)

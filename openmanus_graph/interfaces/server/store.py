@@ -31,6 +31,8 @@ from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.server.journal import Journal
+from openmanus_graph.interfaces.service import accounts
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.interfaces.service.run_view import agents_within, final_event
@@ -44,6 +46,8 @@ from openmanus_graph.state.settings import Settings
 
 VERSION_DIGITS = 32
 OPENAI_PREFIX = "/v1"
+OWNER_KEY = "owner"
+"""Of a thread's metadata in LangGraph's server."""
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error"}
 _SERVER_ERROR = 500
 _OPTION_OF = {
@@ -58,24 +62,12 @@ _KEPT = {field.name for field in fields(RunOptions)} - {"secret"}
 _THREAD_NAME = re.compile(r"[^\x00-\x1f/\\]{1,200}")
 
 
-class Refused(Exception):
-    """A request is refused, or its run failed. The text tells the user why.
-
-    `param` is the wrong field of the request, and `code` one of OpenAI's codes.
-    """
-
-    def __init__(
-        self, status: int, sentence: str, *, param: str | None = None, code: str | None = None
-    ) -> None:
-        super().__init__(sentence)
-        self.status, self.param, self.code = status, param, code
-
-    def as_openai(self) -> dict[str, Any]:
-        """Return the body of the answer in OpenAI's protocol."""
-        usual = "server_error" if self.status >= _SERVER_ERROR else "invalid_request_error"
-        kind = _OPENAI_TYPES.get(self.status, usual)
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
-        return {"error": error}
+def openai_error(refusal: Refused) -> dict[str, Any]:
+    """Return the body of a refusal in OpenAI's protocol."""
+    usual = "server_error" if refusal.status >= _SERVER_ERROR else "invalid_request_error"
+    kind = _OPENAI_TYPES.get(refusal.status, usual)
+    error = {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}
+    return {"error": error}
 
 
 def event_stream(chunks: AsyncGenerator[str]) -> StreamingResponse:
@@ -101,6 +93,9 @@ class ServerSaver(Checkpointer):
         # The copy can go back to the files of the original.
         snapshots = SnapshotStore(await asyncio.to_thread(openmanus_home))
         await asyncio.to_thread(snapshots.share, str(source_thread_id), str(target_thread_id))
+        owners = await asyncio.to_thread(accounts.accounts)
+        owner = await asyncio.to_thread(owners.owner_of, str(source_thread_id))
+        await asyncio.to_thread(owners.claim, str(target_thread_id), owner or "")
 
 
 class SqliteServerSaver(ServerSaver, LeanSqliteSaver):
@@ -319,15 +314,25 @@ own_server = OwnServer(get_client, is_alone=True)
 
 
 async def new_thread() -> str:
-    """Create a thread. It is listed after its first run has started."""
+    """Create a thread of the current user. It is listed after its first run has started."""
     thread = str(uuid.uuid4())
-    await own_server.connect().threads.create(thread_id=thread, if_exists="do_nothing")
+    await ensure_thread(thread)
     return thread
 
 
+async def ensure_thread(thread: str) -> None:
+    """Create a thread in LangGraph's server unless it is there. Refused as `claim`."""
+    await accounts.claim(thread)
+    metadata = {OWNER_KEY: accounts.current_user().name}
+    threads = own_server.connect().threads
+    await threads.create(thread_id=thread, metadata=metadata, if_exists="do_nothing")
+
+
 async def require_thread(thread: str) -> None:
+    """Refused (404) unless there is a thread of the current user."""
     if not _THREAD_NAME.fullmatch(thread):
         raise Refused(404, "There is no such thread.")
+    await accounts.authorize("read", thread)
     if await asyncio.to_thread(current().threads.find, thread) is not None:
         return
     with contextlib.suppress(httpx.HTTPStatusError):
@@ -343,3 +348,10 @@ def is_startable(thread: str) -> bool:
         return str(uuid.UUID(thread)) == thread
     except ValueError:
         return False
+
+
+def as_uuid(thread: str) -> str:
+    """Return a thread's name in the usual form of UUIDs, if it is one in any form."""
+    with contextlib.suppress(ValueError):
+        return str(uuid.UUID(thread))
+    return thread

@@ -20,7 +20,7 @@ from openmanus_graph.backends.desktop.desktop import HANDLE as DESKTOP
 from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
-from openmanus_graph.interfaces.server.store import Refused
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.runtime.session_registry import borrow_session, find_session
 
 if TYPE_CHECKING:

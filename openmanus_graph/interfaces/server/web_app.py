@@ -24,11 +24,13 @@ from openmanus_graph.interfaces.server import (
     page_routes,
     recorder,
     runs,
+    sharing,
     takeover,
 )
 from openmanus_graph.interfaces.server.admission import CheckedStateUpdates
 from openmanus_graph.interfaces.server.guard import ServerGuard, server_token
-from openmanus_graph.interfaces.server.store import Refused, Store, open_store
+from openmanus_graph.interfaces.server.store import Store, open_store
+from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.own_process import relax_garbage_collection, send_traces
 from openmanus_graph.runtime.events import observe_runs
 from openmanus_graph.runtime.session_registry import close_all_at_once
@@ -105,6 +107,7 @@ def build_app(
     for part in (
         page_routes.router, runs.router, recorder.router, takeover.router, router,
         openai_chat.router, openai_responses.router, ag_ui.router, files.api, files.router,
+        sharing.router,
     ):  # fmt: skip
         app.include_router(part)
     for point in installed("routes"):

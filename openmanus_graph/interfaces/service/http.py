@@ -20,7 +20,9 @@ import h11
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from openmanus_graph.backends.persistence.accounts import MACHINE, User
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.state.addresses import LOOPBACK_NAMES, is_loopback, literal_ip
 
 Scope = MutableMapping[str, Any]
@@ -36,7 +38,9 @@ _POLICY_VIOLATION = 1008
 
 
 class RequestGuard:
-    """Refuses requests without the token, and those of pages from other origins.
+    """Refuses requests without a token, and those of pages from other origins.
+
+    The token is the server's own or a named user's; `accounts.current_user` then says whose.
 
     Answers 421 to a `Host` that is not ours (another name that resolves to this machine), 403 to an
     `Origin` that is not ours, 401 to a missing or wrong token, before WebSockets are accepted, too.
@@ -65,19 +69,33 @@ class RequestGuard:
     ) -> None:
         self.app = app
         self._token, self._bound_to = token, tuple(bound_to)
+        self.needs_token = token is not None
         self._origins, self._public = frozenset(origins), frozenset(public)
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = None if scope["type"] == "lifespan" else self._refusal(scope)
-        if refused is None:
-            await self.pass_on(scope, receive, send)
-        elif scope["type"] == "websocket":
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        user = await self._user(scope["headers"])
+        if (refused := self._refusal(scope, user)) is None:
+            with accounts.acting_as(user or accounts.NOBODY):
+                try:
+                    await self.authorize(scope)
+                except accounts.Refused as refusal:
+                    refused = refusal.status, str(refusal), {}
+                else:
+                    await self.pass_on(scope, receive, send)
+                    return
+        if scope["type"] == "websocket":
             close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
             await send(close)
         else:
             status, reason, headers = refused
             await answer_json(send, status, self.refusal_body(scope, status, reason), headers)
+
+    async def authorize(self, scope: Scope) -> None:
+        """Raise Refused if the current user may not send this request."""
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
@@ -86,19 +104,27 @@ class RequestGuard:
         return {"detail": reason}
 
     def is_token(self, given: str) -> bool:
-        return self._token is None or equals_secret(given, self._token)
+        return self._token is not None and equals_secret(given, self._token)
 
     def is_public(self, scope: Scope) -> bool:
-        return self._token is None or scope["path"] in self._public
+        return scope["path"] in self._public
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    async def _user(self, headers: Headers) -> User | None:
+        """Return whose token a request has: the server's own, or a named user's."""
+        given = list(tokens_in(headers))
+        if not self.needs_token or any(map(self.is_token, given)):
+            return MACHINE
+        users = [await accounts.user_of(one) for one in given]
+        return next(filter(None, users), None)
+
+    def _refusal(self, scope: Scope, user: User | None) -> Refusal | None:
         headers = scope["headers"]
         hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
         if len(hosts) != 1 or not self._is_own_host(hosts[0]):
             return 421, self.host_refused, {}
         if not all(self._is_allowed_origin(one, hosts[0]) for one in origins):
             return 403, self.origin_refused, {}
-        if not self.is_public(scope) and not any(map(self.is_token, tokens_in(headers))):
+        if user is None and not self.is_public(scope):
             wrong = ', error="invalid_token"' if _values(headers, b"authorization") else ""
             return 401, self.token_refused, {"www-authenticate": f'Bearer realm="openmanus"{wrong}'}
         if (limit := self._max_body_bytes) is None:

@@ -29,6 +29,7 @@ from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
 from openmanus_graph.config import resolve
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.errors import ConfigError, TrustedToolError
+from openmanus_graph.interfaces.service.accounts import current_user
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
 from openmanus_graph.runtime.output import printable
@@ -228,7 +229,8 @@ def forget_thread(thread: str) -> None:
 def own_notes() -> "Memory":
     from openmanus_graph.backends.persistence.memory import open_memory
 
-    return open_memory(resolve.database_url(), resolve.storage_settings())
+    owner = current_user().name
+    return open_memory(resolve.database_url(), resolve.storage_settings(), owner)
 
 
 def save_note(

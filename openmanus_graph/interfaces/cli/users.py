@@ -1,0 +1,89 @@
+"""`openmanus users`: who may use the server, besides the one with the machine's own token."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from openmanus_graph.backends.persistence.accounts import Role
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption
+from openmanus_graph.interfaces.service.options import StorageOptions, takes
+
+app = typer.Typer(
+    help="People who may use the server, each with threads of their own.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+UserName = Annotated[str, typer.Argument(help="The user's name.")]
+ROLES = "admin also changes the server, user runs agents, viewer only reads."
+
+
+@app.command()
+@takes(StorageOptions)
+def add(name: UserName, role: Annotated[Role, typer.Option(help=ROLES)] = "user") -> int:
+    """Add a user and print the token, which is shown only now."""
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    table = accounts()
+    table.add(name, role)
+    return _show(name, table.new_token(name, alone=True))
+
+
+@app.command("list")
+@takes(StorageOptions)
+def list_users(as_json: JsonLinesOption = False) -> int:
+    """List the users."""
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    found = accounts().all()
+    if as_json:
+        for one in found:
+            sys.stdout.write(json.dumps(one.__dict__) + "\n")
+        return 0
+    rows = [("name", "role", "tokens", "created", "signs in as")]
+    rows += [(one.name, one.role, str(one.tokens), one.created, one.subject) for one in found]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        sys.stdout.write(f" {'  '.join(cells).rstrip()}\n")
+    return 0
+
+
+@app.command("role")
+@takes(StorageOptions)
+def change_role(name: UserName, role: Annotated[Role, typer.Argument(help=ROLES)]) -> int:
+    """Give a user another role."""
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    accounts().change_role(name, role)
+    return 0
+
+
+@app.command()
+@takes(StorageOptions)
+def rotate(name: UserName) -> int:
+    """Print a new token of a user. The earlier ones become invalid."""
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    return _show(name, accounts().new_token(name, alone=True))
+
+
+@app.command()
+@takes(StorageOptions)
+def revoke(name: UserName) -> int:
+    """Remove a user: the tokens become invalid, and runs end at their next step.
+
+    The threads are kept. Nobody else can get the name; `users add NAME` lets the user in again.
+    """
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    accounts().remove(name)
+    sys.stderr.write(f"Removed user {name}. The threads were kept.\n")
+    return 0
+
+
+def _show(name: str, token: str) -> int:
+    sys.stdout.write(f"{token}\n")
+    sys.stderr.write(f"This is the token of {name}. It is not stored and not shown again.\n")
+    return 0

@@ -1,0 +1,68 @@
+"""Links by which anyone can read one thread, until they are revoked."""
+
+import asyncio
+from contextlib import aclosing
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from openmanus_graph.config.secret_values import known_secrets
+from openmanus_graph.interfaces.server import recorder, store
+from openmanus_graph.interfaces.server.player import player_page
+from openmanus_graph.interfaces.service import accounts
+from openmanus_graph.interfaces.service.accounts import Refused
+
+SHARED = "/app/shared/"
+_HEADERS = {
+    # Apart from the page of this server: its scripts cannot read what that page stores.
+    "Content-Security-Policy": "sandbox allow-scripts",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "X-Robots-Tag": "noindex",
+}
+router = APIRouter()
+
+
+@router.post("/app/api/threads/{thread}/shares", status_code=201)
+async def share_thread(thread: str) -> dict[str, str]:
+    """Make a link, which needs no token. It shows the thread as it is when the link is opened."""
+    await store.require_thread(thread)
+    secret = await asyncio.to_thread(lambda: accounts.accounts().share(thread))
+    return {"url": f"{SHARED}{secret}"}
+
+
+@router.get("/app/api/threads/{thread}/shares")
+async def count_shares(thread: str) -> dict[str, int]:
+    await store.require_thread(thread)
+    return {"count": await asyncio.to_thread(lambda: accounts.accounts().shares(thread))}
+
+
+@router.delete("/app/api/threads/{thread}/shares", status_code=204)
+async def unshare_thread(thread: str) -> Response:
+    await store.require_thread(thread)
+    await asyncio.to_thread(lambda: accounts.accounts().unshare(thread))
+    return Response(status_code=204)
+
+
+@router.get(SHARED + "{secret}", include_in_schema=False)
+async def show_shared(secret: str) -> HTMLResponse:
+    """Send a page that plays the thread. It has what was said and done, without the files."""
+    thread = await asyncio.to_thread(lambda: accounts.accounts().shared_thread(secret))
+    known = None if thread is None else await store.current().find(thread)
+    if known is None:
+        raise Refused(404, "This link does not work any more.")
+    events = await recorder.replay_events(known.id)
+    journal = store.current().journal
+    async with aclosing(journal.follow(known.id, 0, recorder.PING_S)) as batches:
+        async for batch in batches:
+            if not batch:  # the past is read
+                break
+            events += batch
+    return HTMLResponse(await asyncio.to_thread(_page, known.title, events), headers=_HEADERS)
+
+
+def _page(title: str, events: list[tuple[int, str]]) -> str:
+    secrets = known_secrets()
+    line = title.strip().partition("\n")[0][:200]
+    return player_page(secrets.remove_from(line), (secrets.remove_from(one) for _, one in events))
