@@ -1,6 +1,7 @@
 """Users of one server: each sees own threads only, at every route and in every protocol."""
 
 import asyncio
+import os
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -35,6 +36,7 @@ class Team:
         return subprocess.run(
             [BIN / "openmanus", "users", *argv],
             cwd=self.served.folder,
+            env={**os.environ, "OPENMANUS_HOME": str(self.served.home)},
             capture_output=True,
             text=True,
             check=False,
@@ -174,3 +176,78 @@ async def test_no_route_shows_or_changes_what_is_another_users(
         thread = (await alice.get(f"/app/api/threads/{hers.thread}")).json()
         assert thread["title"] == f"Say {SECRET}."
     assert asked > 500
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_shared_thread_is_read_without_a_token_until_it_is_unshared(
+    team: Team, hers: Belongings
+) -> None:
+    shares = f"/app/api/threads/{hers.thread}/shares"
+    async with team.http("alice") as alice, team.http("nobody") as nobody:
+        first, second = [(await alice.post(shares)).json()["url"] for _ in range(2)]
+        assert (await alice.get(shares)).json() == {"count": 2}
+        for url in (first, second):
+            page = await nobody.get(url)
+            assert page.status_code == 200
+            assert SECRET in page.text
+        for method in ("post", "put", "delete"):
+            assert (await nobody.request(method, first)).status_code in (401, 403, 405)
+        assert (await nobody.get(f"{first}x")).status_code == 404
+        assert (await alice.delete(shares)).status_code == 204
+        assert {(await nobody.get(url)).status_code for url in (first, second)} == {404}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "context",
+    [{"workspace": "/etc"}, {"sandbox": "none"}, {"mcp_servers": {"x": {"command": "id"}}},
+     {"model": "http://127.0.0.1:1/m"}, {"base_url": "http://127.0.0.1:1"}, {"network": True}],
+)  # fmt: skip
+async def test_a_user_cannot_choose_what_reaches_beyond_own_threads(
+    team: Team, context: dict[str, Any]
+) -> None:
+    run = {"assistant_id": "manus", "input": {"messages": "x"}, "context": context}
+    hidden = {**run, "context": {}, "config": {"configurable": context}}
+    async with team.http("bob") as bob:
+        thread = (await bob.post("/app/api/threads")).json()["id"]
+        wish = {"message": "x", "context": context}
+        answers = [await bob.post(f"/app/api/threads/{thread}/runs", json=wish)]
+        for path in (f"/threads/{thread}/runs", "/runs/wait"):
+            answers += [await bob.post(path, json=sent) for sent in (run, hidden)]
+        options = (await bob.get("/app/api/options")).json()
+    assert [one.status_code for one in answers] == [403] * 5, [one.text for one in answers]
+    assert all("Only an admin may set" in one.text for one in answers)
+    assert not {one["name"] for one in options["form"]} & {"sandbox", "network"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_thread_cannot_be_taken_by_naming_it(team: Team, hers: Belongings) -> None:
+    async with team.http("bob") as bob:
+        for name in (hers.thread, hers.thread.upper(), hers.thread.replace("-", "")):
+            for path in ("", "/state", "/history", "/runs"):
+                assert (await bob.get(f"/threads/{name}{path}")).status_code == 404, (name, path)
+        wish = {"thread_id": hers.thread, "if_exists": "do_nothing"}
+        assert (await bob.post("/threads", json=wish)).status_code == 404
+        assert (await bob.post(f"/threads/{hers.thread}/copy")).status_code == 404
+        found = await bob.post("/threads/search", json={"metadata": {"owner": "alice"}})
+        assert hers.thread not in found.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_roles_and_removed_users(team: Team) -> None:
+    team.add("carl", "user")
+    async with team.http("carl") as carl, team.http("vera") as vera:
+        assert (await carl.get("/app/api/me")).json() == {"name": "carl", "role": "user"}
+        refused = await vera.post("/app/api/threads")
+        assert (refused.status_code, "A viewer can read" in refused.text) == (403, True)
+        for path in ("/app/api/setup", "/assistants", "/runs/crons"):
+            assert (await carl.post(path, json={})).status_code == 403, path
+        team.run("role", "carl", "viewer")
+        assert (await carl.post("/app/api/threads")).status_code == 403
+        old = team.tokens["carl"]
+        team.tokens["carl"] = team.run("rotate", "carl").stdout.strip()
+        async with team.http("carl") as again:
+            assert (await again.get("/app/api/me")).json()["role"] == "viewer"
+            assert (await carl.get("/app/api/me")).status_code == 401, old
+            assert team.run("revoke", "carl").returncode == 0
+            assert (await again.get("/app/api/me")).status_code == 401

