@@ -157,11 +157,15 @@ async def test_no_route_shows_or_changes_what_is_another_users(
         before = (await alice.get(f"/threads/{hers.thread}/state")).json()
     assert len(routes) > 60
     body, asked, leaks = body_naming(hers), 0, list[str]()
+    other = {**body, "previous_response_id": None, "input": dict[str, Any]()}
     for name in (*OTHERS, "machine", "nobody"):
         async with team.http(name) as http:
             for method, route in routes:
                 path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda one: hers.parameters[one[1]], route)
-                for sent in (body, {**body, "previous_response_id": None, "input": {}}):
+                for sent in (
+                    body,
+                    {**body, "previous_response_id": None, "input": dict[str, Any]()},
+                ):
                     status, text = await answer_of(http, method, path, sent)
                     asked += 1
                     named = "{thread" in route or "{run_id}" in route or "{conversation" in route

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from openmanus_graph.backends.persistence.backend import Database
 from openmanus_graph.errors import ConfigError
@@ -179,7 +179,7 @@ class Accounts:
 
 
 def _user(name: str, role: str) -> User | None:
-    return User(name, cast("Role", role)) if role in ROLES else None  # not of a removed one
+    return User(name, role) if role in ROLES else None  # not of a removed one
 
 
 def _digest(secret: str) -> str:

@@ -83,7 +83,7 @@ class RequestGuard:
                 try:
                     await self.authorize(scope)
                 except accounts.Refused as refusal:
-                    refused = refusal.status, str(refusal), {}
+                    refused = refusal.status, str(refusal), dict[str, str]()
                 else:
                     await self.pass_on(scope, receive, send)
                     return
