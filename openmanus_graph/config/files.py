@@ -1,7 +1,4 @@
-"""Every key of the configuration, by the declarations of settings, and the files that set them.
-
-Files are read with clear errors, and replaced safely.
-"""
+"""Every key of the configuration, by the declarations of settings, and the files that set them."""
 
 import errno
 import json
@@ -10,7 +7,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.safety.open_beneath import UnsafeFileError, read_beneath
+from openmanus_graph.state.json_values import as_list, as_object
 from openmanus_graph.state.model_settings import LlmKeys, ModelKeys, ModelUseKeys, RoleKeys
 from openmanus_graph.state.setting_declaration import ALWAYS, Setting
 from openmanus_graph.state.settings import RunKeys, Settings
@@ -103,9 +101,8 @@ def declared_fields() -> tuple[DeclaredField, ...]:
     for table, kind in package_tables().items():
         for one in _fields_of(kind, table):
             # Only files and the environment set it, and a folder's file not before it is trusted.
-            trust = one.setting.trust or ALWAYS
-            setting = replace(one.setting, context=None, option="", trust=trust)
-            found.append(replace(one, setting=setting))
+            setting = replace(one.setting, context=None, option="")
+            found.append(replace(one, setting=replace(setting, trust=setting.trust or ALWAYS)))
     return tuple(found)
 
 
@@ -196,15 +193,10 @@ class Layer:
 
     @property
     def llm(self) -> LlmKeys | None:
-        """The keys of `[llm]`; None if there are none."""
-        return self._llm_keys("llm")
+        return self.llm_keys("llm")
 
-    @property
-    def vision(self) -> LlmKeys | None:
-        """The keys of `[llm.vision]`, with those of `[llm]` as defaults."""
-        return self._llm_keys("llm.vision")
-
-    def _llm_keys(self, table: str) -> LlmKeys | None:
+    def llm_keys(self, table: str) -> LlmKeys | None:
+        """Return the keys of `[llm]`, or of `[llm.vision]` with the others as defaults, or None."""
         named = {each.name: f"{table}.{each.name}" for each in fields(LlmKeys)}
         given = {key: self.values[name] for key, name in named.items() if name in self.values}
         return LlmKeys(**given) if given else None
@@ -214,7 +206,7 @@ class Layer:
         if value is None or (value == "" and type(None) in get_args(bare_type(key.kind))):
             return
         if key.name == SERVERS and isinstance(value, dict):
-            value = self._without_broken(cast("dict[str, Any]", value), written)
+            value = self._without_broken(as_object(value), written)
         try:
             checked = _adapter(key.name).validate_python(value)
         except ValidationError as error:
@@ -232,10 +224,9 @@ class Layer:
         for name, described in servers.items():
             try:
                 _adapter(SERVERS).validate_python({name: described})
+                found[name] = described
             except ValidationError as error:
                 self.broken_servers[name] = "; ".join(_reasons(error, written))
-            else:
-                found[name] = described
         return found
 
     def read(self, table: Mapping[str, Any], prefix: str = "") -> None:
@@ -247,7 +238,7 @@ class Layer:
                 if value and path in ("daytona", "search.bing_api_key"):
                     self.unknown.append(f"[{path}]" if isinstance(value, dict) else path)
             elif path in _tables() and isinstance(value, dict):
-                self.read(cast("dict[str, Any]", value), f"{path}.")
+                self.read(as_object(value), f"{path}.")
             elif path in _by_key():
                 self.add(_by_key()[path], value, path)
             elif path in _tables():
@@ -267,10 +258,10 @@ def _unknown_keys(checked: Any, raw: Any, prefix: str) -> Iterator[str]:
     if is_dataclass(checked) and isinstance(raw, dict):
         names = {each.name for each in fields(checked)} - {"name"}  # that of a server is not a key
         known = names | set(getattr(checked, "other_keys", ()))
-        yield from (f"{prefix}.{key}" for key in cast("dict[str, Any]", raw) if key not in known)
+        yield from (f"{prefix}.{key}" for key in as_object(raw) if key not in known)
     elif isinstance(checked, dict) and isinstance(raw, dict):
-        for key, value in cast("dict[str, Any]", checked).items():
-            yield from _unknown_keys(value, cast("dict[str, Any]", raw)[key], f"{prefix}.{key}")
+        for key, value in as_object(checked).items():
+            yield from _unknown_keys(value, as_object(raw)[key], f"{prefix}.{key}")
 
 
 def moved_keys() -> Mapping[str, str]:
@@ -279,11 +270,9 @@ def moved_keys() -> Mapping[str, str]:
     for key in declared().values():
         if not key.part and key.of.table != "llm.vision":
             found[key.name] = key.setting.moved
-            others = key.setting.alternative_keys
-            found |= {key.of.key(other.key): other.moved for other in others}
-    found["llm.vision"] = (
-        "used where the main model cannot see; in openmanus.toml also vision_model"
-    )
+            found |= {key.of.key(one.key): one.moved for one in key.setting.alternative_keys}
+    vision = "used where the main model cannot see; in openmanus.toml also vision_model"
+    found["llm.vision"] = vision
     return {name: words for name, words in found.items() if words}
 
 
@@ -312,10 +301,8 @@ def read_text(path: Path, within: Path | None) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnsafeFileError as error:
-        advice = ""
-        if error.errno == errno.EXDEV:
-            other = ", or use --config" if path.suffix == ".toml" else ""
-            advice = f" Replace the link by the file{other}."
+        other = ", or use --config" if path.suffix == ".toml" else ""
+        advice = f" Replace the link by the file{other}." if error.errno == errno.EXDEV else ""
         raise ConfigError(f"{path} is not read: {error}{advice}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
@@ -340,21 +327,20 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
     text = read_text(path, within)
     if text is None or (path.match(OLD_CONFIG) and not _LLM_TABLE.search(text)):
         return None
-    layer = Layer(path=path)
+    layer, is_json = Layer(path=path), path.suffix == ".json"
     try:
-        if path.suffix == ".json":
+        if is_json:
             _read_mcp_file(layer, parse_json(text))
         else:
             _read_toml(layer, tomllib.loads(text))
     except RecursionError:  # its traceback is as deep as the text
-        parts = "objects" if path.suffix == ".json" else "tables"
-        raise ConfigError(
-            f"{path} is nested too deeply. Write fewer {parts} in one another."
-        ) from None
+        parts = "objects" if is_json else "tables"
+        text = f"{path} is nested too deeply. Write fewer {parts} in one another."
+        raise ConfigError(text) from None
     except ConfigError:
         raise
     except ValueError as error:  # also of a number with thousands of digits
-        kind = "JSON" if path.suffix == ".json" else "TOML"
+        kind = "JSON" if is_json else "TOML"
         raise ConfigError(f"{path} is not valid {kind}: {error}.") from error
     if layer.problems:
         raise ConfigError(f"{path}: {'; '.join(layer.problems)}.")
@@ -373,21 +359,16 @@ def _read_mcp_file(layer: Layer, table: Any) -> None:
     if not isinstance(table, dict):
         layer.problems.append("the file: Input should be a valid dictionary")
         return
-    servers: dict[str, Any] = {}
-    for key, value in cast("dict[str, Any]", table).items():
-        if key == "inputs" and isinstance(value, list):
-            asked = (cast("Any", one) for one in cast("list[Any]", value) if isinstance(one, dict))
-            layer.inputs = {str(one["id"]): one for one in asked if "id" in one}
-            continue
-        if key not in ("servers", "mcpServers"):
-            layer.unknown.append(key)
-            continue
-        layer.values.clear()
-        layer.add(declared()[SERVERS], value, key)
-        found = layer.values.get(SERVERS, {})
-        # Of a name in both, the one in `mcpServers` counts.
-        servers = {**found, **servers} if key == "servers" else {**servers, **found}
+    given, servers = as_object(table), dict[str, Any]()
+    for key in ("servers", "mcpServers"):  # of a name in both, the one in `mcpServers` counts
+        if key in given:
+            layer.values.clear()
+            layer.add(declared()[SERVERS], given.pop(key), key)
+            servers |= layer.values.get(SERVERS, {})
     layer.values[SERVERS] = servers
+    asked = map(as_object, as_list(given.pop("inputs", None)))
+    layer.inputs = {str(one["id"]): one for one in asked if "id" in one}
+    layer.unknown += given
 
 
 def parse_json(text: str) -> Any:  # any JSON
@@ -397,19 +378,16 @@ def parse_json(text: str) -> Any:  # any JSON
     except ValueError:
         import pyjson5  # seldom needed
 
-        try:
+        with suppress(pyjson5.Json5Exception, RecursionError):
             return pyjson5.decode(text)
-        except (pyjson5.Json5Exception, RecursionError):
-            pass
         raise
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return a JSON file's object; an empty one if it is missing or damaged. Blocks."""
-    try:
+    with suppress(OSError, ValueError):
         return _read(path)
-    except (OSError, ValueError):
-        return {}
+    return {}
 
 
 @contextmanager
@@ -466,4 +444,4 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):
         raise ValueError("it is not a JSON object")  # as json's own errors
-    return cast("dict[str, Any]", known)
+    return as_object(known)

@@ -159,7 +159,7 @@ def other_models(context: Context, layers: Sequence[Layer], main: ModelSettings)
 
 def _vision_section(layers: Sequence[Layer]) -> ModelSettings | None:
     """Return the model of `[llm.vision]`, if there is one."""
-    section: LlmKeys | None = first(layer.vision for layer in layers)
+    section: LlmKeys | None = first(layer.llm_keys("llm.vision") for layer in layers)
     if section is None or section.model is None:
         return None
     return ModelSettings(

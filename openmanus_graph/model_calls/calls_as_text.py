@@ -7,7 +7,7 @@ and its input. The conversation is stored with native calls, as for all models.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
@@ -22,6 +22,7 @@ from langchain_core.messages import (
 from openmanus_graph.conversation import announcements, fenced_calls, replies
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
 from openmanus_graph.prompts import render
+from openmanus_graph.state.json_values import as_list, as_object, referred
 
 ANSWER, GIVE_UP, TERMINATE, SEARCH = "answer", "give_up", "terminate", "search_tools"
 _CODE = "python_execute"
@@ -66,14 +67,17 @@ def turns_as_text(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
     Successive messages of the user are joined: the templates of many such models require that.
     """
-    said: list[BaseMessage] = []
+    return joined_users([_as_text(message) for message in messages])
+
+
+def joined_users(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    joined = list[BaseMessage]()
     for message in messages:
-        following = _as_text(message)
-        if isinstance(following, HumanMessage) and said and isinstance(said[-1], HumanMessage):
-            said[-1] = HumanMessage(joined_content(said[-1], following))
+        if joined and isinstance(message, HumanMessage) and isinstance(joined[-1], HumanMessage):
+            joined[-1] = HumanMessage(joined_content(joined[-1], message), id=joined[-1].id)
         else:
-            said.append(following)
-    return said
+            joined.append(message)
+    return joined
 
 
 def _as_text(message: BaseMessage) -> BaseMessage:
@@ -127,11 +131,7 @@ def steps_request(
         steps.append(HumanMessage(f"One more action:\n{_line(actions[SEARCH])}"))
     else:
         actions.pop(SEARCH, None)
-    for message in given:
-        following = _as_step(message, actions)
-        if isinstance(following, HumanMessage) and isinstance(steps[-1], HumanMessage):
-            following = HumanMessage(joined_content(steps.pop(), following))
-        steps.append(following)
+    steps = joined_users([*steps, *(_as_step(message, actions) for message in given)])
     barred = {*actions} if only_answer else _barred(history)
     left = {name: one for name, one in actions.items() if name not in barred}
     return steps, _schema(left, ends=not left or _may_end(history))
@@ -144,10 +144,7 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
         step = json.loads(bare, strict=False)
     except (ValueError, RecursionError):
         return None
-    actions = _actions(tools)
-    if not isinstance(step, dict):
-        return None
-    step = cast("dict[str, Any]", step)
+    actions, step = _actions(tools), as_object(step)
     name, given, thought = step.get("action"), step.get("input"), str(step.get("thought", ""))
     if name in (ANSWER, GIVE_UP) and isinstance(given, str):
         offered = {tool.get("function", {}).get("name") for tool in tools}
@@ -156,8 +153,8 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
         name, args = TERMINATE, dict[str, Any](status="failure", answer=given)
     elif isinstance(name, str) and name in actions:
         key = _only_text(actions[name])
-        given = "\n".join(map(str, cast("list[Any]", given))) if isinstance(given, list) else given
-        args = cast("dict[str, Any]", given) if isinstance(given, dict) else {key or "input": given}
+        given = "\n".join(map(str, as_list(given))) if isinstance(given, list) else given
+        args = as_object(given) if isinstance(given, dict) else {key or "input": given}
         name = actions[name]["name"]
         meant = fenced_calls.meant_call(str(args.get("code", ""))) if name == _CODE else None
         if meant is not None and (meant[0] == name or meant[0] in actions):
@@ -170,9 +167,7 @@ def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage
 
 
 def _actions(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    functions = (
-        cast("Mapping[str, Any]", tool["function"]) for tool in tools if "function" in tool
-    )
+    functions = (as_object(tool["function"]) for tool in tools if "function" in tool)
     return {_action(one["name"]): one for one in functions if one["name"] != TERMINATE}
 
 
@@ -212,7 +207,7 @@ def _only_text(function: Mapping[str, Any]) -> str | None:
 
 def _line(function: Mapping[str, Any]) -> str:
     about = " ".join(str(function.get("description", "")).split())[:_MAX_DESCRIPTION_CHARS]
-    properties = cast("dict[str, Any]", function.get("parameters", {}).get("properties", {}))
+    properties = as_object(function.get("parameters", {}).get("properties"))
     key, name = _only_text(function), _action(function["name"])
     if key is not None:
         what = "a list of lines" if function["name"] == _CODE else f"the {key}"
@@ -297,14 +292,14 @@ class _PlainSchema:
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0:
             return {"type": "object"}
-        merged, inside = self._merged(cast("dict[str, Any]", schema), inside)
+        merged, inside = self._merged(as_object(schema), inside)
         plain = {key: merged[key] for key in _KEPT_KEYWORDS if key in merged}
         if "const" in merged:
             plain["enum"] = [merged["const"]]
         plain["type"] = kind = _kind_of(merged, plain)
         properties: Any = merged.get("properties")
         if kind == "object" and isinstance(properties, dict):
-            inner = cast("dict[str, Any]", properties)
+            inner = as_object(properties)
             plain["properties"] = {name: self.of(one, inside) for name, one in inner.items()}
             required = [name for name in merged.get("required") or () if name in inner]
             plain |= {"required": required} if required else {}
@@ -320,7 +315,7 @@ class _PlainSchema:
         reference = merged.get("$ref")
         if isinstance(reference, str) and reference not in inside:
             inside = (*inside, reference)
-            parts.append(_referred(reference, self._root))
+            parts.append(referred(reference, self._root))
         parts += merged.get("allOf") or ()
         for key in ("anyOf", "oneOf"):
             parts += [one for one in merged.get(key) or () if one != {"type": "null"}][:1]
@@ -328,7 +323,7 @@ class _PlainSchema:
             self._left -= 1
             if not isinstance(part, dict) or self._left < 0:
                 continue
-            inner, inside = self._merged(cast("dict[str, Any]", part), inside)
+            inner, inside = self._merged(as_object(part), inside)
             properties: dict[str, Any] = {
                 **(inner.get("properties") or {}),
                 **(merged.get("properties") or {}),
@@ -340,18 +335,10 @@ class _PlainSchema:
         return merged, inside
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    for name in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
-        name = name.replace("~1", "/").replace("~0", "~")
-        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
-    return found
-
-
 def _kind_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = next((one for one in cast("list[Any]", kind) if one != "null"), None)
+        kind = next((one for one in as_list(kind) if one != "null"), None)
     if isinstance(kind, str):
         return kind
     if "properties" in schema or "items" in schema:

@@ -9,20 +9,21 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from openmanus_graph.backends.models import dialects, failures
 from openmanus_graph.conversation.caches import ConversationCache
 from openmanus_graph.model_calls.calls_as_text import (
-    joined_content,
+    joined_users,
     plain_schema,
     tools_as_text,
     turns_as_text,
 )
 from openmanus_graph.model_calls.projection import is_picture
 from openmanus_graph.model_calls.recorder import ProviderRequest
+from openmanus_graph.state.json_values import as_object
 
 MAX_LESSONS = 8
 """For one request: a server that refuses for a new reason each time is not asked forever."""
@@ -130,13 +131,13 @@ def _with_system_first(messages: Sequence[BaseMessage], *, may_stay: bool) -> li
         else one
         for position, one in enumerate(messages)
     ]
-    return _joined_users(changed)
+    return joined_users(changed)
 
 
 def _alternating(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return messages in which user and model take turns, and only a reply follows a result."""
     changed = list[BaseMessage]()
-    for message in _joined_users(messages):
+    for message in joined_users(messages):
         last = changed[-1] if changed else None
         if isinstance(last, ToolMessage) and isinstance(message, HumanMessage):
             if not _picture_count(message):
@@ -152,24 +153,13 @@ def _alternating(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     return changed
 
 
-def _joined_users(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    joined = list[BaseMessage]()
-    for message in messages:
-        if joined and isinstance(message, HumanMessage) and isinstance(joined[-1], HumanMessage):
-            joined[-1] = HumanMessage(joined_content(joined[-1], message), id=joined[-1].id)
-        else:
-            joined.append(message)
-    return joined
-
-
 def _with_plain_schema(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     if not isinstance(function, dict):
         return tool  # a provider's own
-    function = cast("dict[str, Any]", function)
-    schema = cast("dict[str, Any]", function.get("parameters") or {})
-    plain: dict[str, Any] = {"properties": {}, **plain_schema(schema), "type": "object"}
-    kept = {key: value for key, value in function.items() if key != "strict"}
+    schema = plain_schema(as_object(as_object(function).get("parameters")))
+    plain: dict[str, Any] = {"properties": {}, **schema, "type": "object"}
+    kept = {key: value for key, value in as_object(function).items() if key != "strict"}
     return {**tool, "function": {**kept, "parameters": plain}}
 
 

@@ -5,7 +5,6 @@ What changes (the reminder, the live state) is added at its end and never stored
 never separated from its call: strict servers refuse such conversations.
 """
 
-import asyncio
 import base64
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
@@ -35,6 +34,7 @@ from openmanus_graph.model_calls.recorder import fact_of_run, without_data
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import read_file
 from openmanus_graph.safety.unquoted_text import mark_untrusted
+from openmanus_graph.state.json_values import as_object
 
 Block = dict[str, Any]
 MAX_MEDIA_BYTES = 14 * 1024 * 1024
@@ -162,10 +162,9 @@ class Projector:
         self._learn(messages)
         if self._system.content != system:
             self._system = SystemMessage(system)
-        newest = _shown(messages[len(self._known) :], None)
-        first = [self._system] if system else []
-        last = [] if reminder is None else [reminder]
-        return [*first, *self._request, *newest, *last]
+        newest = messages[len(self._known) :]
+        rest = project(newest, system="", reminder=reminder, pictures=None)
+        return [*([self._system] if system else []), *self._request, *rest]
 
     def _learn(self, messages: Sequence[AnyMessage]) -> None:
         if not is_unchanged(self._known, messages):
@@ -201,8 +200,8 @@ def _shown(messages: Sequence[AnyMessage], pictures: Pictures | None) -> list[Ba
                 position += 1
             request += _turn(message, results, {} if answered and pictures else pictures)
         elif message.type != "tool":
-            shown_message = shown_environment(message)
-            request.append(_with_pictures(shown_message, picture_paths(message), pictures))
+            paths = picture_paths(message)
+            request.append(_with_pictures(shown_environment(message), paths, pictures))
     return request
 
 
@@ -280,10 +279,9 @@ def media_paths(message: BaseMessage) -> Sequence[str]:
 
 
 def _noted_paths(message: BaseMessage) -> Sequence[str]:
-    noted: Any = getattr(message, "artifact", None) or message.additional_kwargs
-    if not noted or not isinstance(noted, dict):
-        return ()
-    return cast("dict[str, Sequence[str]]", noted).get("images", ())
+    noted = as_object(getattr(message, "artifact", None) or message.additional_kwargs)
+    images: Sequence[str] = noted.get("images", ())
+    return images
 
 
 def _turn(
@@ -294,8 +292,7 @@ def _turn(
             ToolCall(id=call.id, name=call.name or "unknown", args=call.args, type="tool_call")
             for call in calls_in_order(reply)
         ]
-        update = {"tool_calls": readable, "invalid_tool_calls": []}
-        reply = reply.model_copy(update=update)
+        reply = reply.model_copy(update={"tool_calls": readable, "invalid_tool_calls": []})
     if not reply.tool_calls and not reply.text.strip():
         return []  # strict servers refuse an empty reply
     turn: list[BaseMessage] = [reply]
@@ -341,8 +338,7 @@ def _with_pictures(
 def _data_of(block: Block) -> str:
     """Return the data of a picture's block, in any provider's form; empty if it is an address."""
     given: Any = block.get("image_url") or block.get("source") or block
-    if isinstance(given, dict):
-        fields = cast("Block", given)
+    if fields := as_object(given):
         given = fields.get("url") or fields.get("data") or fields.get("base64")
     return "" if not isinstance(given, str) or given.startswith(("http:", "https:")) else given
 
@@ -354,7 +350,7 @@ def _inline_pictures(message: BaseMessage) -> list[Block]:
 
 def is_picture(block: Any) -> TypeGuard[Block]:
     """Return True if a block of a message is a picture, in any provider's form."""
-    return isinstance(block, dict) and cast("Block", block).get("type") in ("image", "image_url")
+    return as_object(block).get("type") in ("image", "image_url")
 
 
 async def add_media(
@@ -428,11 +424,7 @@ async def load_pictures(shown: Sequence[AnyMessage], session: Session) -> Pictur
     }
     blocks = (block for message in shown for block in _inline_pictures(message))
     for data in filter(None, map(_data_of, blocks)):  # data URLs or base64
-        known = load_pictures, data
-        if session.find_cached(known) is None:
-            sent = await asyncio.to_thread(_of_data, data)
-            session.cached(known, partial(str, sent))
-        sent = session.find_cached(known)
+        sent = await session.cached_off_loop((load_pictures, data), partial(_of_data, data))
         if not sent.endswith(data):  # else the block is not changed
             found[data] = sent
     return found

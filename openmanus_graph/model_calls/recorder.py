@@ -42,6 +42,7 @@ from openmanus_graph.runtime import checkpoint_lineage, replaying
 from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import ModelRole
+from openmanus_graph.state.json_values import as_object
 
 
 @dataclass(frozen=True)
@@ -347,7 +348,7 @@ def _message_part(message: BaseMessage) -> Part:
 def without_data(content: Any) -> Any:
     """Return content with digests in place of pictures and sounds."""
     if isinstance(content, dict):
-        return {key: without_data(one) for key, one in cast("dict[str, Any]", content).items()}
+        return {key: without_data(one) for key, one in as_object(content).items()}
     if isinstance(content, list | tuple):
         return [without_data(one) for one in cast("Sequence[Any]", content)]
     if isinstance(content, str) and len(content) > _DATA_CHARS and _DATA.fullmatch(content):

@@ -70,15 +70,12 @@ class RetryLimits:
         return cls(wanted, LONGEST_WAIT_BEFORE_ANOTHER_S if has_alternative else LONGEST_WAIT_S)
 
 
-USUAL_LIMITS = RetryLimits()
-
-
 async def with_retries(
     call: Callable[[], Awaitable[T]],
     *,
     notice: Callable[[str], None],
-    subject: str = "The model",
-    limits: RetryLimits = USUAL_LIMITS,
+    subject: str,
+    limits: RetryLimits,
     asked_to_wait: Callable[[float], Awaitable[None]] | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,

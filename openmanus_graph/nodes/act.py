@@ -35,17 +35,11 @@ async def act(
     elapsed_s, handle_state = state.get("elapsed_s", 0.0), state.get("handle_state", {})
     progress = Progress(0, state["usage"], elapsed_s)
     context = await open_call_context(
-        session,
-        resolved.toolset,
-        emit,
-        progress,
-        branch=state["branch"],
-        plans=state.get("plans"),
-        handle_state=handle_state,
-        remembered_approvals=approvals,
-        approved_values=values,
+        session, resolved.toolset, emit, progress, branch=state["branch"]
     )
-    context.serializer, plans = agent.serializer, context.plans
+    context.plans = plans = state.get("plans") or context.plans
+    context.handle_state, context.serializer = dict(handle_state), agent.serializer
+    context.remembered_approvals, context.approved_values = [*approvals], [*values]
     if agent.subagents is not None:
         before = Progress(state.get("step_count", 0), state["usage"], elapsed_s)
         context.subagents = Subagents(agent.subagents, context.config, before)

@@ -1,11 +1,12 @@
 """Checks values against schemas, with errors that a model can act on."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, cast
 
 from pydantic import ValidationError
+
+from openmanus_graph.state.json_values import as_list, as_object
 
 _DATA = ("enum", "const", "default", "examples")
 """Keywords whose values are not schemas."""
@@ -27,11 +28,6 @@ def schema_problems(schema: dict[str, Any], value: Any) -> list[str]:
         ]
     except _TooManySteps as error:
         return [f"value: it cannot be checked, the schema {error}"]
-
-
-def schema_checker(schema: dict[str, Any]) -> Callable[[Any], list[str]]:
-    """Return a function that checks values against a JSON schema, as `schema_problems`."""
-    return partial(schema_problems, schema)
 
 
 class _TooManySteps(Exception):
@@ -102,10 +98,10 @@ def schema_defect(schema: dict[str, Any]) -> str:
 def _references(schema: Any) -> Iterator[str]:
     """Yield the references in a schema, except in parts with an `$id`."""
     if isinstance(schema, list):
-        for part in cast("list[Any]", schema):
+        for part in as_list(schema):
             yield from _references(part)
     elif isinstance(schema, dict):
-        for key, part in cast("dict[str, Any]", schema).items():
+        for key, part in as_object(schema).items():
             if key == "$ref" and isinstance(part, str):
                 yield part
             elif key not in _DATA and not (isinstance(part, dict) and "$id" in part):

@@ -140,8 +140,6 @@ _BLIND = (
 
 @dataclass(frozen=True)
 class ResolvedTools:
-    """The tools of one agent step."""
-
     toolset: Toolset
     changes: tuple[str, ...] = ()
     """Changes of the servers, for the model."""

@@ -9,13 +9,14 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from langchain_core.tools import BaseTool
 from pydantic import BaseModel
 
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
+from openmanus_graph.state.json_values import as_list, as_object, resolved
 from openmanus_graph.tool_calls.declaration import declared_traits
 from openmanus_graph.tool_calls.tool_search import closest
 
@@ -71,7 +72,7 @@ def as_meant(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
 def _parameters(tool: BaseTool) -> Mapping[str, Any]:
     declared: Any = tool.args_schema
     if isinstance(declared, dict):
-        return cast("dict[str, Any]", declared)
+        return as_object(declared)
     if declared not in _schemas:
         schema: Any = tool.tool_call_schema  # without what the model is not shown
         _schemas[declared] = schema.model_json_schema()
@@ -81,11 +82,10 @@ def _parameters(tool: BaseTool) -> Mapping[str, Any]:
 def _object(
     given: Mapping[str, Any], schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int
 ) -> dict[str, Any]:
-    properties, needed = schema.get("properties"), schema.get("required") or ()
-    known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    known, needed = as_object(schema.get("properties")), schema.get("required") or ()
     found: dict[str, Any] = {}
     for name, value in given.items():
-        wanted = _resolved(known.get(name), whole)
+        wanted = resolved(known.get(name), whole)
         if name not in known and (name in _COMMENTS and depth == _DEPTH):
             continue
         if value is None and name in known and name not in needed and "null" not in _kinds(wanted):
@@ -106,10 +106,10 @@ def _value(value: Any, schema: Mapping[str, Any], whole: Mapping[str, Any], dept
         value = readings[0]
     schema = next((one for one in _choices(schema) if _is_of(value, [*_kinds(one)])), schema)
     if isinstance(value, list):
-        wanted = _resolved(schema.get("items"), whole)
-        return [_value(one, wanted, whole, depth - 1) for one in cast("list[Any]", value)]
+        wanted = resolved(schema.get("items"), whole)
+        return [_value(one, wanted, whole, depth - 1) for one in as_list(value)]
     if isinstance(value, dict):
-        return _object(cast("dict[str, Any]", value), schema, whole, depth - 1)
+        return _object(as_object(value), schema, whole, depth - 1)
     return value
 
 
@@ -133,35 +133,20 @@ def _readings(value: Any) -> Iterator[Any]:
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield the types that a schema allows; none if it does not say."""
     named = schema.get("type")
-    yield from [named] if isinstance(named, str) else cast("list[str]", named or ())
+    yield from [named] if isinstance(named, str) else as_list(named)
     for part in _choices(schema):
         yield from _kinds(part)
 
 
-def _choices(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in (*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())):
-        if isinstance(part, dict):
-            yield cast("dict[str, Any]", part)
+def _choices(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = (*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf")))
+    return [as_object(part) for part in parts]
 
 
 def _is_of(value: Any, kinds: Collection[str]) -> bool:
     if isinstance(value, bool):
         return "boolean" in kinds
     return any(isinstance(value, _KINDS.get(kind, ())) for kind in kinds)
-
-
-def _resolved(schema: Any, whole: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a part of a schema; a reference into the whole is followed once."""
-    if not isinstance(schema, dict):
-        return {}
-    found = cast("dict[str, Any]", schema)
-    reference = str(found.get("$ref", ""))
-    if not reference.startswith("#/"):
-        return found
-    place: Any = whole
-    for key in reference[2:].split("/"):
-        place = cast("dict[str, Any]", place).get(key) if isinstance(place, dict) else None
-    return cast("dict[str, Any]", place) if isinstance(place, dict) else {}
 
 
 def with_declared_names(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,6 @@ class LedgerCall:
             raise
 
     async def conclude(self, args: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        """Record the outcome of the call with these arguments."""
         if self.ledger is not None:
             await self.ledger.conclude(self.key, args, outcome)
 

@@ -157,19 +157,12 @@ async def open_call_context(
     progress: limits.Progress,
     *,
     branch: str = "",
-    plans: Plans | None = None,
-    handle_state: HandleStates | None = None,
-    remembered_approvals: Sequence[str] = (),
-    approved_values: Sequence[str] = (),
     for_our_model: bool = True,
     recorded: bool = True,
 ) -> ToolCallContext:
     """Return the context of one task's calls; set how long the session's observations may be.
 
     Args:
-        handle_state: What its live handles held before this agent step.
-        remembered_approvals: What a person approved for the rest of the run.
-        approved_values: Values that a person approved for the rest of the thread.
         for_our_model: Whether the run's own model reads the results. They may then be as long as
             its window allows, and the run keeps time for its final summary.
         recorded: Whether the ledger records them. False for calls that change nothing: after a
@@ -194,9 +187,5 @@ async def open_call_context(
         questions=Questions(ledger, config if recorded else None),
         progress=progress,
         deadline=None if left_s is None else time.monotonic() + left_s,
-        plans=no_plans() if plans is None else plans,
-        handle_state=dict(handle_state or {}),
-        remembered_approvals=list(remembered_approvals),
-        approved_values=list(approved_values),
         for_our_model=for_our_model,
     )

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any, cast, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
@@ -21,6 +21,7 @@ from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.information_flow import usual_destinations
 from openmanus_graph.safety.open_beneath import named
 from openmanus_graph.state.context import EffectName
+from openmanus_graph.state.json_values import as_object
 from openmanus_graph.state.tool_traits import (
     FILE,
     Effects,
@@ -237,16 +238,10 @@ def flow_traits(tools: Mapping[str, BaseTool]) -> dict[str, Traits]:
 
 
 def _argument_names(tool: BaseTool) -> Collection[str]:
-    if isinstance(tool, JsonSchemaTool):
-        schema: Any = tool.parameters
-    else:
-        schema = tool.args_schema
+    schema: Any = tool.parameters if isinstance(tool, JsonSchemaTool) else tool.args_schema
     if isinstance(schema, type):
-        return cast("dict[str, Any]", getattr(schema, "model_fields", {})).keys()
-    if not isinstance(schema, dict):
-        return ()
-    properties: Any = cast("dict[str, Any]", schema).get("properties")
-    return cast("dict[str, Any]", properties).keys() if isinstance(properties, dict) else ()
+        return as_object(getattr(schema, "model_fields", {})).keys()
+    return as_object(as_object(schema).get("properties")).keys()
 
 
 def declared_traits(tool: BaseTool) -> Traits | None:

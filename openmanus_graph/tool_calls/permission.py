@@ -48,8 +48,6 @@ class RejectedError(ToolError):
 
 @dataclass(frozen=True)
 class Permission:
-    """What a call may do."""
-
     args: dict[str, Any]
     """To run with; a person may have edited them."""
     result_from_person: str | None = None
@@ -154,7 +152,6 @@ async def _permission_by(
 async def _ask_person(
     execution: CallExecution, why: str, questions: Questions, key: EffectKey
 ) -> Decision:
-    """Have a person decide on a call."""
     call = execution.call
     request = approval_request(execution.name, call["args"], call["id"], why)
     return await questions.decide(key, QUESTION, request, partial(_objection, execution))

@@ -34,22 +34,14 @@ async def open_groups(
 ) -> list[list[PendingCall]]:
     """Group the open calls as `call_groups` does; off the event loop if some send anything.
 
-    Then everything that was read is looked at.
+    Then everything that was read is looked at. `tainted` is whether the prompt holds untrusted
+    text.
     """
-    reply = last_reply(messages)
-    names = {call["name"] for call in reply.tool_calls} if reply else set[str]()
+    message, budget = last_reply(messages), shared_budget()
+    names = {call["name"] for call in message.tool_calls} if message else set[str]()
     known = [traits[name] for name in names if name in traits]
-    budget = shared_budget()
-    groups = partial(
-        call_groups,
-        tools,
-        traits,
-        messages,
-        approved_values,
-        network=network,
-        tainted=tainted,
-        shared=None if budget is None else budget.openings,
-    )
+    reply = JudgedReply(messages, traits, tainted, network, approved_values)
+    groups = partial(call_groups, tools, reply, None if budget is None else budget.openings)
     judged = (
         one.reaches_out or one.outlasts_thread or (network and one.sandboxed) for one in known
     )
@@ -57,23 +49,14 @@ async def open_groups(
 
 
 def call_groups(
-    tools: Mapping[str, BaseTool],
-    traits: Mapping[str, Traits],
-    messages: Sequence[AnyMessage],
-    approved_values: Sequence[str] = (),
-    *,
-    network: bool = False,
-    tainted: bool = False,
-    shared: SharedOpenings | None = None,
+    tools: Mapping[str, BaseTool], reply: JudgedReply, shared: SharedOpenings | None = None
 ) -> list[list[PendingCall]]:
-    """Return the sequential groups of the open calls that can begin now.
+    """Return the sequential groups of a reply's open calls that can begin now.
 
     No group can affect another. Arguments are read as their tools declare them, before anything
-    looks at them. `tainted` is whether the prompt holds untrusted text, and `shared` the openings
-    of parallel runs.
+    looks at them. `shared` are the openings of parallel runs.
     """
-    calls = pending_calls(messages)
-    reply = JudgedReply(messages, traits, tainted, network, approved_values)
+    calls, traits = pending_calls(reply.messages), reply.traits
     for call in calls:
         if call["name"] in tools:
             meant = as_meant(tools[call["name"]], call["args"])

@@ -25,6 +25,7 @@ from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool, ManusToolRuntime
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX
+from openmanus_graph.state.json_values import as_object
 from openmanus_graph.state.manus import ManusState
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.state.validation import schema_problems, validation_problems
@@ -199,7 +200,7 @@ class Toolset:
             return list(tool.problems(args))
         schema: Any = self._schemas[name]
         if isinstance(schema, dict):
-            return list(schema_problems(cast("dict[str, Any]", schema), dict(args)))
+            return schema_problems(as_object(schema), dict(args))
         return _pydantic_problems(schema, args)
 
 

@@ -39,7 +39,6 @@ async def python_execute(  # the model never sees `runtime`
 
 
 async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) -> Observation:
-    """Run code in the thread's kernel."""
     session = call_runtime(runtime).session
     await asyncio.to_thread(confinement.refuse_install, session, confinement.install_in_cell, code)
     lost = "[The Python process was gone. {why} This is a new one, without variables.]\n"

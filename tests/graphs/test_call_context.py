@@ -17,7 +17,7 @@ from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.session_keeper import SessionKeeper
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.safety.unquoted_text import without_mark
-from openmanus_graph.state.manus import no_plans, no_usage
+from openmanus_graph.state.manus import no_usage
 from openmanus_graph.tool_calls.context import open_call_context
 from openmanus_graph.tool_calls.toolset import Toolset
 from tests.support.graphs import calls, run_graph, scripted
@@ -81,10 +81,7 @@ async def test_length_and_time_are_by_our_own_models_limits_only(
             session,
             Toolset({}, None),
             runtime.stream_writer,
-            branch="",
-            progress=Progress(0, no_usage(), 0.0),
-            plans=no_plans(),
-            handle_state={},
+            Progress(0, no_usage(), 0.0),
             for_our_model=for_our_model,
         )
         assert context.deadline is not None

@@ -6,6 +6,7 @@ import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.tool_calls.arguments import ARGUMENTS, argument_meant, with_declared_names
 from openmanus_graph.tool_calls.declaration import flow_traits
 from openmanus_graph.tool_calls.sequential_groups import call_groups
@@ -104,7 +105,7 @@ def test_the_address_behind_another_name_is_looked_at() -> None:
         ToolMessage("go to evil", name="fetch_page", tool_call_id="a1"),
         calls(("fetch_page", {"link": "http://evil.example/?x"}), prefix="b"),
     ]
-    ((call,),) = call_groups(KNOWN, flow_traits(KNOWN), conversation)
+    ((call,),) = call_groups(KNOWN, JudgedReply(conversation, flow_traits(KNOWN)))
     assert call.get("unverified") == ["http://evil.example/?x"]
     assert call.get("requested_args") == {"link": "http://evil.example/?x"}
 

@@ -31,7 +31,6 @@ ALLOWED = {
     "backends/files/overview.py:_git_state": TEMPORARY,
     "backends/files/office.py:__init__": "an opened file, read through a limit",
     "backends/files/office.py:stream": "a part of an opened file",
-    "backends/mcp/oauth.py:_is_lock": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:forget": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:read": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:update": "logins in the person's configuration folder",

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import BaseTool
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from openmanus_graph import manus_tool
+from openmanus_graph.safety.provenance import JudgedReply
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.sequential_groups import (
     call_groups,
@@ -76,14 +77,14 @@ def test_a_call_that_runs_an_agent_is_a_group_of_its_own_and_others_wait(
     assert [one for group in groups for one in first_groups(group, made)] == first
 
 
-def of_tools(tools: Any) -> tuple[dict[str, BaseTool], dict[str, Traits]]:
+def groups_in(tools: Any, messages: list[AnyMessage]) -> list[list[PendingCall]]:
     toolset = Toolset({tool.name: tool for tool in tools}, None)
-    return toolset.tools, toolset.traits
+    return call_groups(toolset.tools, JudgedReply(messages, toolset.traits))
 
 
 def groups_of(*made: tuple[str, dict[str, Any]], tools: Any = ()) -> list[list[str]]:
     """Return the names of the tools in each group."""
-    found = call_groups(*of_tools(tools or TOOLS), [HumanMessage("go"), calls(*made)])
+    found = groups_in(tools or TOOLS, [HumanMessage("go"), calls(*made)])
     return [[call["name"] for call in group] for group in found]
 
 
@@ -155,5 +156,5 @@ def test_a_broken_call_has_its_place_in_the_group() -> None:
         ],
         additional_kwargs={"broken_calls_at": [0]},
     )
-    (group,) = call_groups(*of_tools(TOOLS), [HumanMessage("go"), reply])
+    (group,) = groups_in(TOOLS, [HumanMessage("go"), reply])
     assert [call["id"] for call in group] == ["a", "b"]

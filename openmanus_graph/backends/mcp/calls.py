@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import mcp_types as types
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
@@ -27,6 +27,7 @@ from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.interrupts import Decision, question_request, read_decision, read_text
+from openmanus_graph.state.json_values import as_list, as_object
 from openmanus_graph.state.validation import schema_problems
 
 PROGRESS_INTERVAL_S = 0.5
@@ -164,7 +165,6 @@ async def _elicit(event: Event, runtime: CallRuntime, tool: str, server: str) ->
 
 
 async def _sample(event: Event, runtime: CallRuntime, server: str) -> None:
-    """Ask the model."""
     params: types.CreateMessageRequestParams = event.payload
     notice(runtime.emit, f"The MCP server {server} asks the model.", "info")
     try:
@@ -233,14 +233,14 @@ def _content(
     schema: dict[str, Any], value: Any, decision: Decision | None, word: str
 ) -> dict[str, Any] | None:
     properties = _properties(schema)
-    if isinstance(value, Mapping) and set(cast("Mapping[str, Any]", value)) <= set(properties):
-        return dict(cast("Mapping[str, Any]", value))
+    if isinstance(value, dict) and (given := as_object(value)).keys() <= properties.keys():
+        return given
     try:
         parsed: Any = json.loads(word)
     except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, dict):
-        return cast("dict[str, Any]", parsed)
+        return as_object(parsed)
     if not properties or (decision is not None and decision.type == "approve"):
         return {}
     if len(properties) > 1:
@@ -288,14 +288,13 @@ def _field_lines(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, Any] = schema.get("properties") or {}
-    return {name: field if isinstance(field, dict) else {} for name, field in found.items()}
+    return {name: as_object(one) for name, one in as_object(schema.get("properties")).items()}
 
 
 def _schema(params: Any) -> dict[str, Any]:
     """Return the schema of the requested form; empty if it is not a valid schema."""
-    found: Any = getattr(params, "requested_schema", None)
-    return cast("dict[str, Any]", found) if is_schema(found) else {}
+    found = as_object(getattr(params, "requested_schema", None))
+    return found if is_schema(found) else {}
 
 
 def _sampling_messages(
@@ -305,7 +304,7 @@ def _sampling_messages(
     messages: list[AnyMessage] = []
     for index, message in enumerate(params.messages):
         content: Any = message.content  # one block, or several
-        blocks = cast("list[Any]", content if isinstance(content, list) else [content])
+        blocks = as_list(content) if isinstance(content, list) else [content]
         text = "\n".join(block.text for block in blocks if block.type == "text")[:MAX_REQUEST_CHARS]
         if message.role == "assistant":
             messages.append(AIMessage(text, id=f"sampled-{index}"))

@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Handlers of the requests and notifications of a server."""
-
     elicit: ElicitationFnT
     sample: SamplingFnT
     tools_changed: Callable[[], None]
@@ -61,8 +59,6 @@ class _Session(ClientSession):
 
 @dataclass(eq=False)
 class Connection:
-    """An initialized connection to a server."""
-
     session: ClientSession
     transport: str
     diagnostics: Diagnostics

@@ -59,7 +59,6 @@ class Diagnostics:
     """The first output of the server that is not a valid message."""
 
     def to_server_error(self, error: BaseException) -> ServerError:
-        """Turn an error into a ServerError with an explanation."""
         for cause in _causes(error):
             if isinstance(cause, ServerError):
                 return cause

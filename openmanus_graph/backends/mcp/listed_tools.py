@@ -8,27 +8,25 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
-
-from pydantic import PrivateAttr
+from typing import Any, NoReturn, TypeVar
 
 from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.runtime.replaying import ReplayEndedError
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.state.context import Effect, MCPServer
+from openmanus_graph.state.json_values import as_list, as_object, resolved
 from openmanus_graph.state.tool_traits import Traits
-from openmanus_graph.state.validation import schema_checker
+from openmanus_graph.state.validation import schema_problems
 
 log = logging.getLogger(__name__)
 
 _Declared = TypeVar("_Declared")
 Schema = dict[str, Any]
-Checker = Callable[[Any], list[str]]
 
 MAX_CHARS = 16_000
 """Limit of the JSON that models see for one tool."""
@@ -85,8 +83,8 @@ def _listed_tool(server: MCPServer, tool: Any) -> ListedTool:  # the SDK's Tool
     return ListedTool(
         name=tool.name,
         description=description,
-        model_schema=for_models(cast("dict[str, Any]", schema)) if usable else ANYTHING,
-        argument_schema=cast("dict[str, Any]", schema) if usable else None,
+        model_schema=for_models(schema) if usable else ANYTHING,
+        argument_schema=schema if usable else None,
         effect=_effect(server, tool),
         destructive=bool(tool.annotations and tool.annotations.destructive_hint),
         digest=_digest(tool),
@@ -208,21 +206,12 @@ def is_schema(schema: object) -> bool:
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
-    if not isinstance(schema, dict):
-        return False
+    found = as_object(schema)
     try:
-        validator_for(cast("Schema", schema)).check_schema(cast("Schema", schema))
+        validator_for(found).check_schema(found)
     except (SchemaError, RecursionError, ValueError, TypeError):
         return False
-    return bool(cast("Schema", schema).get("type", "object") == "object")
-
-
-def problems_of(check: Checker, value: Mapping[str, Any]) -> list[str]:
-    """Return the problems of arguments. The server checks what this cannot check."""
-    try:
-        return check(dict(value))
-    except Exception:  # noqa: BLE001  # endless or dangling references
-        return []
+    return isinstance(schema, dict) and found.get("type", "object") == "object"
 
 
 def for_models(schema: Schema) -> Schema:
@@ -233,7 +222,7 @@ def for_models(schema: Schema) -> Schema:
     """
     shown = _flat(schema)
     if _size(shown) > MAX_CHARS:
-        shown = cast("Schema", _without(shown, ("description", "examples", "title", "default")))
+        shown = _without(shown, ("description", "examples", "title", "default"))
     if _size(shown) > MAX_CHARS:
         shown = _outline(shown)
     return shown
@@ -241,13 +230,13 @@ def for_models(schema: Schema) -> Schema:
 
 def _flat(schema: Schema) -> Schema:
     """Merge the alternatives at the top into one object. Required is what all of them require."""
-    top = _resolved(schema, schema)
-    properties: Schema = dict(_object(top.get("properties")))
+    top = resolved(schema, schema)
+    properties: Schema = dict(as_object(top.get("properties")))
     required = set(_names(top.get("required")))
     for word in _COMBINED:
-        branches = [_resolved(branch, schema) for branch in _list(top.get(word))]
+        branches = [resolved(branch, schema) for branch in as_list(top.get(word))]
         for branch in branches:
-            for name, inner in _object(branch.get("properties")).items():
+            for name, inner in as_object(branch.get("properties")).items():
                 properties.setdefault(name, inner)
         wanted = [set(_names(branch.get("required"))) for branch in branches]
         if wanted:
@@ -263,24 +252,11 @@ def _flat(schema: Schema) -> Schema:
     return kept
 
 
-def _resolved(schema: Any, root: Schema) -> Schema:  # any JSON
-    """Follow up to eight references within the document."""
-    for _ in range(8):
-        found = _object(schema)
-        reference = found.get("$ref")
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return found
-        schema = root
-        for part in reference[2:].split("/"):
-            schema = _object(schema).get(part.replace("~1", "/").replace("~0", "~"))
-    return {}
-
-
 def _outline(schema: Schema) -> Schema:
     """Keep only the names and types of the arguments."""
     properties = {
-        name: {"type": kind} if isinstance(kind := _object(inner).get("type"), str) else {}
-        for name, inner in list(_object(schema.get("properties")).items())[:200]
+        name: {"type": kind} if isinstance(kind := as_object(inner).get("type"), str) else {}
+        for name, inner in list(as_object(schema.get("properties")).items())[:200]
     }
     required = [name for name in _names(schema.get("required")) if name in properties]
     return {**ANYTHING, "properties": properties, **({"required": required} if required else {})}
@@ -289,13 +265,12 @@ def _outline(schema: Schema) -> Schema:
 def _without(schema: Any, words: tuple[str, ...], *, names: bool = False) -> Any:  # any JSON
     """Remove keywords, but not arguments with the same name."""
     if isinstance(schema, list):
-        return [_without(item, words) for item in cast("list[Any]", schema)]
+        return [_without(item, words) for item in as_list(schema)]
     if not isinstance(schema, dict):
         return schema
-    found = cast("Schema", schema)
     return {
         key: _without(value, words, names=not names and key in _SUBSCHEMAS)
-        for key, value in found.items()
+        for key, value in as_object(schema).items()
         if names or key not in words
     }
 
@@ -304,16 +279,8 @@ def _size(schema: Schema) -> int:
     return len(json.dumps(schema, ensure_ascii=False, default=str))
 
 
-def _object(value: Any) -> Schema:  # any JSON
-    return cast("Schema", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:  # any JSON
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
 def _names(value: Any) -> list[str]:  # any JSON
-    return [name for name in _list(value) if isinstance(name, str)]
+    return [name for name in as_list(value) if isinstance(name, str)]
 
 
 class DescribedTool(JsonSchemaTool):
@@ -321,14 +288,12 @@ class DescribedTool(JsonSchemaTool):
 
     argument_schema: dict[str, Any] | None
     """The schema that arguments are checked against; None if the server gave no valid one."""
-    _checker: Checker | None = PrivateAttr(default=None)
 
     def problems(self, args: Mapping[str, Any]) -> list[str]:
-        if self.argument_schema is None:
+        try:
+            return schema_problems(self.argument_schema or {}, dict(args))
+        except Exception:  # noqa: BLE001  # endless or dangling references: the server checks it
             return []
-        if self._checker is None:
-            self._checker = schema_checker(self.argument_schema)
-        return problems_of(self._checker, args)
 
 
 class RecordedTool(DescribedTool):

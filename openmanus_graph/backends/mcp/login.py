@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import html
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+from aiohttp import web
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
@@ -18,8 +20,12 @@ from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.context import MCPServer
 
+logging.getLogger("aiohttp.server").addHandler(logging.NullHandler())  # not on the terminal
+
 HOST, CALLBACK = "127.0.0.1", "/callback"
 REVOKE_S = 10.0
+REPLY_S = 1.0
+"""How long the page after the redirect may take to be sent."""
 
 
 @dataclass(frozen=True)
@@ -90,80 +96,41 @@ async def logout(server: MCPServer) -> str:
     return "" if response.is_success else f"It could not be revoked: {response.status_code}."
 
 
-@dataclass(eq=False)
 class _Browser:
     """Shows the user the login page, and receives the redirect to us afterwards."""
 
-    show: Callable[[str], Awaitable[None]]
-    port: int = 0
-    _connections: "dict[asyncio.Task[None], asyncio.StreamWriter]" = field(
-        default_factory=lambda: dict[asyncio.Task[None], asyncio.StreamWriter]()
-    )
-    """The browser's open connections by the tasks that answer them."""
-    _state: str = ""
-    _result: "asyncio.Future[AuthorizationCodeResult]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-    @property
-    def redirect_uri(self) -> str:
-        return f"http://{HOST}:{self.port}{CALLBACK}"
+    def __init__(self, show: Callable[[str], Awaitable[None]]) -> None:
+        self._show, self._state, self.redirect_uri = show, "", ""
+        self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.Future()
 
     async def open(self, url: str) -> None:
         """Show the login page. Only a redirect with the same `state` is accepted."""
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
-        await self.show(url)
+        await self._show(url)
 
     async def wait(self) -> AuthorizationCodeResult:
         """Wait for the redirect. OAuthFlowError: the user or the server refused."""
         return await self._result
 
-    def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a new connection."""
-        answering = asyncio.create_task(self._answer(reader, writer))
-        self._connections[answering] = writer
-        answering.add_done_callback(lambda done: self._connections.pop(done))
+    async def answer(self, request: web.Request) -> web.Response:
+        status, text = self._take(request.query)
+        page = f"<!doctype html><title>OpenManus</title><p>{html.escape(text)}</p>"
+        headers = {"Cache-Control": "no-store"}
+        return web.Response(status=status, text=page, content_type="text/html", headers=headers)
 
-    async def disconnect(self) -> None:
-        """Close the open connections: browsers connect in advance, and then send nothing."""
-        for writer in self._connections.values():
-            writer.transport.abort()
-        await asyncio.gather(*self._connections)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(
-            OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
-        ):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            _, target, _ = head.partition("\r\n")[0].split(" ")
-            status, text = self._take(target)
-            body = f"<!doctype html><title>OpenManus</title><p>{html.escape(text)}</p>".encode()
-            writer.write(
-                f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
-                f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
-                "Connection: close\r\n\r\n".encode()
-                + body
-            )
-            await writer.drain()
-        writer.close()
-
-    def _take(self, target: str) -> tuple[str, str]:
-        address = urlsplit(target)
-        given = {name: values[0] for name, values in parse_qs(address.query).items()}
-        if address.path != CALLBACK:
-            return "404 Not Found", "There is nothing here."
+    def _take(self, given: Mapping[str, str]) -> tuple[int, str]:
         if not self._state or given.get("state") != self._state or self._result.done():
-            return "400 Bad Request", "This is not an answer to the login that is under way."
+            return 400, "This is not an answer to the login that is under way."
         if "code" in given:
             self._result.set_result(
                 AuthorizationCodeResult(
                     code=given["code"], state=given["state"], iss=given.get("iss")
                 )
             )
-            return "200 OK", "You can close this page and go back to OpenManus."
+            return 200, "You can close this page and go back to OpenManus."
         why = given.get("error_description") or given.get("error", "no code was sent")
         self._result.set_exception(OAuthFlowError(f"the login was refused: {why[:200]}"))
-        return "200 OK", "The login was refused. You can close this page."
+        return 200, "The login was refused. You can close this page."
 
 
 @contextlib.asynccontextmanager
@@ -171,17 +138,20 @@ async def _listen(
     show: Callable[[str], Awaitable[None]], port: int | None, known_port: int
 ) -> AsyncGenerator[_Browser]:
     """Listen for the redirect at `port`. Without one, prefer `known_port` if it is free."""
-    browser = _Browser(show)
+    browser, app = _Browser(show), web.Application()
+    app.router.add_get(CALLBACK, browser.answer)
+    # Browsers connect in advance, and then send nothing: such connections are not waited for.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=REPLY_S)
+    await runner.setup()
     try:
-        server = await asyncio.start_server(browser.connect, HOST, port or known_port)
-    except OSError as error:
-        if port is not None:
-            raise ConfigError(f"Port {port} (oauth.redirect_port) is taken. Free it.") from error
-        server = await asyncio.start_server(browser.connect, HOST, 0)
-    browser.port = server.sockets[0].getsockname()[1]
-    async with server:
         try:
-            yield browser
-        finally:
-            server.close()
-            await browser.disconnect()
+            await web.TCPSite(runner, HOST, port or known_port).start()
+        except OSError as error:
+            if port is not None:
+                text = f"Port {port} (oauth.redirect_port) is taken. Free it."
+                raise ConfigError(text) from error
+            await web.TCPSite(runner, HOST, 0).start()
+        browser.redirect_uri = f"http://{HOST}:{runner.addresses[0][1]}{CALLBACK}"
+        yield browser
+    finally:
+        await runner.cleanup()

@@ -102,7 +102,6 @@ class ManagedServer:
         await self._wait_for_tools()
 
     async def state_changed(self) -> None:
-        """Wait for the next change of `state`."""
         await self._state_event.wait()
 
     def begin_call(self, tool: str, args: dict[str, Any], task_id: str = "") -> OpenCall:

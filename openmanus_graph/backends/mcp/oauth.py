@@ -5,10 +5,8 @@ A run uses a login and refreshes it. Only `login.py` begins one, with the user.
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+from filelock import AsyncFileLock
 from mcp.client import auth
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
@@ -31,8 +30,6 @@ from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.config.files import config_home, write_file
 from openmanus_graph.config.secret_values import MCP_LOGINS
 from openmanus_graph.state.context import MCPServer
-
-LOCK_POLL_S = 0.05
 
 
 class Login(BaseModel):
@@ -78,18 +75,8 @@ class LoginStore:
         Authorization servers withdraw a login whose refresh token is used twice.
         """
         await asyncio.to_thread(self.path.parent.mkdir, 0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        while True:
-            descriptor = await asyncio.to_thread(os.open, self._lock_path, flags, 0o600)
-            try:
-                # A thread that waits could not be cancelled, and other processes set no event.
-                while not try_lock(descriptor):  # noqa: ASYNC110  # see above
-                    await asyncio.sleep(LOCK_POLL_S)
-                if await asyncio.to_thread(self._is_lock, descriptor):
-                    yield
-                    return
-            finally:
-                os.close(descriptor)
+        async with AsyncFileLock(self._lock_path, mode=0o600):
+            yield
 
     async def get_tokens(self) -> OAuthToken | None:
         return (await asyncio.to_thread(self.read)).tokens
@@ -102,13 +89,6 @@ class LoginStore:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         await asyncio.to_thread(self.update, client=client_info)
-
-    def _is_lock(self, descriptor: int) -> bool:
-        """Return True if an open file is still the lock file: a logout deletes it."""
-        try:
-            return os.path.samestat(os.fstat(descriptor), self._lock_path.stat())
-        except FileNotFoundError:
-            return False
 
     @property
     def _lock_path(self) -> Path:
@@ -123,15 +103,6 @@ class Uncommitted(LoginStore):
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Write nothing."""
-
-
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file. Return False if another process or thread holds the lock."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 CLIENT_NAME = "OpenManus"
@@ -178,7 +149,7 @@ class Provider(auth.OAuthClientProvider):
     widens_scope = True
     """Whether it can request the scope that a request lacked, which may need the user."""
 
-    def _is_enough(self, response: httpx2.Response) -> bool:
+    async def _is_enough(self, response: httpx2.Response) -> bool:
         """Return True if a request needs no other login."""
         lacks_scope = self.widens_scope and wanted_scope(response) is not None
         return response.status_code != 401 and not lacks_scope
@@ -191,7 +162,7 @@ class Provider(auth.OAuthClientProvider):
         if self.context.is_token_valid():
             self._add_auth_header(request)
             response = yield request
-            if self._is_enough(response):
+            if await self._is_enough(response):
                 return
         flow = super()._auth_flow(request)
         async with contextlib.AsyncExitStack() as exclusive, contextlib.aclosing(flow):
@@ -203,7 +174,7 @@ class Provider(auth.OAuthClientProvider):
                     if outgoing is request:  # it may take as long as the call it carries
                         await exclusive.aclose()
                         response = yield outgoing
-                        if self._is_enough(response):
+                        if await self._is_enough(response):
                             return
                         await exclusive.enter_async_context(self._alone())
                     else:
@@ -269,21 +240,13 @@ class StoredLogin(Provider):
         self.server, self.store = server, store
         self._issuer: str | None = None
 
-    async def _auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        flow = super()._auth_flow(request)
-        async with contextlib.aclosing(flow):
-            outgoing = await anext(flow)
-            with contextlib.suppress(StopAsyncIteration):
-                while True:
-                    response = yield outgoing
-                    if outgoing is request and (scope := wanted_scope(response)):
-                        async with self.store.locked():
-                            known = await asyncio.to_thread(self.store.read)
-                            wanted = union_scopes(known.wanted_scope, scope)
-                            await asyncio.to_thread(self.store.update, wanted_scope=wanted)
-                    outgoing = await flow.asend(response)
+    async def _is_enough(self, response: httpx2.Response) -> bool:
+        if scope := wanted_scope(response):
+            async with self.store.locked():
+                known = await asyncio.to_thread(self.store.read)
+                wanted = union_scopes(known.wanted_scope, scope)
+                await asyncio.to_thread(self.store.update, wanted_scope=wanted)
+        return await super()._is_enough(response)
 
     async def _initialize(self) -> None:
         await super()._initialize()

@@ -10,7 +10,7 @@ import mimetypes
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import mcp_types as types
@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from openmanus_graph.backends.files.file_content import image_type
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, TASK_KEY
 from openmanus_graph.runtime.workspace import Workspace, put_file
+from openmanus_graph.state.json_values import as_list, as_object, json_or_text
 from openmanus_graph.state.tool_traits import Observation
 
 P = TypeVar("P", bound=types.PaginatedResult)
@@ -53,14 +54,13 @@ def repair_message(message: Any) -> Any:  # whatever a transport delivers
     result: Mapping[str, Any] = response.result
     repaired: dict[str, Any] = {}
     if isinstance(result.get("tools"), list):
-        tools = cast("list[Any]", result["tools"])
-        described = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
+        described = map(as_object, as_list(result["tools"]))
         repaired["tools"] = [
             _repair_tool(tool) for tool in described if isinstance(tool.get("name"), str)
         ]
     if "content" in result:
         content: Any = result["content"]
-        blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+        blocks = as_list(content) if isinstance(content, list) else [content]
         repaired["content"] = list(map(_repair_block, blocks))
     structured: Any = result.get("structuredContent")
     if structured is not None and not isinstance(structured, dict):
@@ -77,28 +77,25 @@ def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {key: value for key in ("name", "title", "description")
             if isinstance(value := tool.get(key), str)}  # fmt: skip
     if isinstance(annotations := tool.get("annotations"), dict):
-        hints = cast("dict[str, Any]", annotations)
+        hints = as_object(annotations)
         kinds = {"title": str, "readOnlyHint": bool, "destructiveHint": bool}
         kept["annotations"] = {
             key: hints[key] for key, kind in kinds.items() if isinstance(hints.get(key), kind)
         }
     if isinstance(execution := tool.get("execution"), dict):
-        support = cast("dict[str, Any]", execution).get("taskSupport")
+        support = as_object(execution).get("taskSupport")
         kept["execution"] = {"taskSupport": support} if support in _TASK_SUPPORT else {}
     # The schema can be anything. It is checked later.
-    meta: Any = tool.get("_meta")
-    own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-    kept["_meta"] = {**own, SCHEMA_KEY: tool.get("inputSchema")}
+    kept["_meta"] = {**as_object(tool.get("_meta")), SCHEMA_KEY: tool.get("inputSchema")}
     return {**kept, "inputSchema": {"type": "object"}}
 
 
 def _repair_block(block: Any) -> dict[str, Any]:
     """Return a content block. One that the protocol does not know becomes its JSON as text."""
-    if isinstance(block, dict):
-        found = cast("dict[str, Any]", block)
-        needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
-        if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
-            return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
+    found = as_object(block)
+    needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
+    if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
+        return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
     text = block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)
     return {"type": "text", "text": text}
 
@@ -133,21 +130,14 @@ def _structured_text(result: types.CallToolResult, parts: Sequence[str]) -> str:
     if value is None:
         return ""
     alike: list[Any] = [value]
-    if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
-        alike += cast("dict[str, Any]", value).values()  # plain values are wrapped: {"result": 3}
-    parsed = [_json_or_text(part) for part in parts]
+    if len(wrapped := as_object(value)) == 1:
+        alike += wrapped.values()  # plain values are wrapped: {"result": 3}
+    parsed = [json_or_text(part) for part in parts]
     # A list has one block for each item.
     if any(one in alike for one in (*parts, *parsed)) or (parsed and parsed in alike):
         return ""
     whole = json.dumps(value, ensure_ascii=False, indent=1)
     return whole if not any(parts) else f"Structured result:\n{whole}"
-
-
-def _json_or_text(text: str) -> Any:  # any JSON
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 class _BlockRenderer:

@@ -26,8 +26,6 @@ from openmanus_graph.state.tool_traits import Observation
 
 
 class ServerTool(DescribedTool):
-    """Calls one tool of one server."""
-
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     listed_tool: ListedTool

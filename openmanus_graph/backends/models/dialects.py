@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from openmanus_graph.config.files import changed_object, config_home, read_object
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import PORTS
+from openmanus_graph.state.json_values import as_list, as_object
 
 log = logging.getLogger(__name__)
 KEPT_DAYS = 30
@@ -74,7 +75,6 @@ class Dialect:
         return name
 
     def differences(self, other: "Dialect") -> dict[str, Any]:
-        """Return the fields that differ from another dialect's."""
         theirs = vars(other)
         return {name: mine for name, mine in vars(self).items() if mine != theirs[name]}
 
@@ -346,9 +346,9 @@ _QUOTED_CHARS = 24
 
 def _without_input(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_input(one) for one in cast("list[Any]", value)]
+        return [_without_input(one) for one in as_list(value)]
     if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
+        given = as_object(value)
         return {key: _without_input(one) for key, one in given.items() if key != "input"}
     return value
 
@@ -412,8 +412,8 @@ def read_learnt() -> dict[str, dict[str, Any]]:
     oldest = (_today() - datetime.timedelta(days=KEPT_DAYS)).isoformat()
     found: dict[str, dict[str, Any]] = {}
     for server, models in read_object(_path()).items():
-        entries = cast("dict[str, Any]", models) if isinstance(models, dict) else {}
-        if kept := {name: one for name, one in entries.items() if _is_usable(one, oldest)}:
+        entries = as_object(models).items()
+        if kept := {name: one for name, one in entries if _is_usable(as_object(one), oldest)}:
             found[server] = kept
     return found
 
@@ -434,10 +434,9 @@ def _path() -> Path:
     return config_home() / "models.json"
 
 
-def _is_usable(entry: Any, oldest: str) -> bool:
-    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-    date = fields.get("learnt")
-    return isinstance(fields.get("dialect"), dict) and isinstance(date, str) and date >= oldest
+def _is_usable(entry: Mapping[str, Any], oldest: str) -> bool:
+    date = entry.get("learnt")
+    return isinstance(entry.get("dialect"), dict) and isinstance(date, str) and date >= oldest
 
 
 def _today() -> datetime.date:

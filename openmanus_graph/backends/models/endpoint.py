@@ -1,7 +1,6 @@
 """The way to a server: the environment's proxies and certificates, and connections for requests."""
 
 import io
-import json
 import logging
 import os
 import ssl
@@ -16,6 +15,7 @@ import aiohttp
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback, without_secrets
+from openmanus_graph.state.json_values import json_or_text
 
 log = logging.getLogger(__name__)
 _HEADER_LIMIT = 65_536
@@ -164,7 +164,7 @@ class Connections:
             if answer.status < 400:
                 return Body(answer)
             async with answer:
-                body = _json_or_text(await answer.read())
+                body = json_or_text((await answer.read()).decode("utf-8", "replace").strip())
         except aiohttp.TooManyRedirects as error:
             raise _redirected(error.history[-1].status, str(error.history[-1].url)) from error
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -231,11 +231,3 @@ def _transport_error(error: Exception, url: str) -> TransportError:
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             why = f"the proxy {error.host}:{error.port}: {why}"
     return TransportError(why, url)
-
-
-def _json_or_text(body: bytes) -> object:
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -5,6 +5,7 @@ LangChain's and OpenAI's own readers follow OpenAI's documents; this one follows
 
 import asyncio
 import codecs
+import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from openmanus_graph.backends.models.chunks import WHOLE_CALLS, SurrogateBuffer, parse_arguments
 from openmanus_graph.backends.models.endpoint import Body
 from openmanus_graph.backends.models.failures import FailureKind, ReplyError
+from openmanus_graph.state.json_values import as_list, as_object
 
 Event = dict[str, Any]
 Fields = Mapping[str, Any]
@@ -116,12 +118,10 @@ def _document(body: bytes) -> Event:
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
     """Read what follows the end, so that the connection can be used again."""
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1):
             async for _ in body:
                 pass
-    except TimeoutError:
-        pass
 
 
 def _parse(data: bytes) -> Event:
@@ -170,7 +170,7 @@ class ReplyReader:
         self._about |= {name: event[key] for key, name in _ABOUT.items() if event.get(key)}
         if isinstance(event.get("usage"), Mapping):
             self._usage = event["usage"]  # each is a running total: the last one counts
-        choices = map(_fields, _items(event.get("choices")))
+        choices = map(as_object, as_list(event.get("choices")))
         choice = next((one for one in choices if one and not one.get("index")), None)
         if choice is None:
             return None
@@ -230,7 +230,7 @@ class ReplyReader:
             kwargs["reasoning_content"] = thought
             if not delta.get("reasoning_content") and isinstance(delta.get("reasoning"), str):
                 self._kwargs["reasoning_field"] = "reasoning"
-        for detail in _items(delta.get("reasoning_details")):
+        for detail in as_list(delta.get("reasoning_details")):
             _add_detail(self._details, detail)
         if not (text or kwargs):
             return None
@@ -243,9 +243,10 @@ def _text_and_thought(delta: Fields) -> tuple[str, str]:
     content = delta.get("content")
     thoughts: list[object] = [delta.get("reasoning_content") or delta.get("reasoning")]
     texts: list[object] = [content, None if content else delta.get("refusal")]
-    for part in _items(content):  # Mistral's reasoning models
-        texts.append(part if isinstance(part, str) else _fields(part).get("text"))
-        thoughts += [_fields(piece).get("text") for piece in _items(_fields(part).get("thinking"))]
+    for part in as_list(content):  # Mistral's reasoning models
+        texts.append(part if isinstance(part, str) else as_object(part).get("text"))
+        pieces = as_list(as_object(part).get("thinking"))
+        thoughts += [as_object(piece).get("text") for piece in pieces]
     return _joined(texts), _joined(thoughts)
 
 
@@ -272,8 +273,8 @@ def _add_detail(details: list[dict[str, Any]], piece: object) -> None:
 
 def usage_metadata(usage: Fields) -> UsageMetadata:
     """Read token counts; servers put the cached ones in three places."""
-    details = _fields(usage.get("prompt_tokens_details"))
-    spent = _fields(usage.get("completion_tokens_details"))
+    details = as_object(usage.get("prompt_tokens_details"))
+    spent = as_object(usage.get("completion_tokens_details"))
     cached = (
         _count(details.get("cached_tokens"))
         or _count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
@@ -295,11 +296,11 @@ def usage_metadata(usage: Fields) -> UsageMetadata:
 
 def reply_error(error: object) -> ReplyError:
     """Make an exception of an error object that came inside a success."""
-    found = _fields(error)
+    found = as_object(error)
     if not found:
         return ReplyError(str(error))
     parts = [found.get("message"), found.get("code"), found.get("type")]
-    parts.append(_fields(found.get("metadata")).get("raw"))
+    parts.append(as_object(found.get("metadata")).get("raw"))
     said = " ".join(part for part in parts if part and isinstance(part, str))
     code = found.get("code")
     status = code if isinstance(code, int) and 400 <= code <= 599 else None
@@ -362,10 +363,10 @@ class ToolCallAssembler:
         ]
 
     def read(self, pieces: object) -> None:
-        for position, piece in enumerate(map(_fields, _items(pieces))):
+        for position, piece in enumerate(map(as_object, as_list(pieces))):
             if not piece:
                 continue
-            function = _fields(piece.get("function"))
+            function = as_object(piece.get("function"))
             call_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
             sent = function.get("arguments")
             arguments = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
@@ -391,14 +392,6 @@ class ToolCallAssembler:
             index = self._index_of[number] = len(known)
             known.append(_PartialCall())
         return known[index]
-
-
-def _fields(value: object) -> Fields:
-    return cast("Fields", value) if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> Sequence[object]:
-    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _count(value: object) -> int:

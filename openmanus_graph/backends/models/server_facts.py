@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,6 +15,7 @@ from openmanus_graph.backends.models.endpoint import environment_proxy, tls_cont
 from openmanus_graph.backends.models.spec import api_key, base_url, parse_spec
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import PORTS
+from openmanus_graph.state.json_values import as_list, as_object
 from openmanus_graph.state.model_settings import ModelSettings
 
 ServerKind = Literal["llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi", "openrouter", ""]
@@ -184,13 +185,12 @@ def _read(model: str, reported: dict[str, Any]) -> ServerFacts:
 
 def _at(value: Any, path: str) -> Any:
     for key in filter(None, path.split(".")):
-        value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+        value = as_object(value).get(key)
     return value
 
 
 def _entries(listed: Any) -> Sequence[Any]:
-    found = _at(listed, "data") or _at(listed, "models")
-    return cast("list[Any]", found) if isinstance(found, list) else ()
+    return as_list(_at(listed, "data") or _at(listed, "models"))
 
 
 def _entry(listed: Any, model: str) -> Any:
@@ -206,5 +206,5 @@ def _number(value: Any) -> int | None:
 
 
 def _sees(value: Any) -> bool:
-    kinds = cast("list[Any]", value) if isinstance(value, list) else [value]
+    kinds = as_list(value) if isinstance(value, list) else [value]
     return any(kind in (True, "vlm", "vision", "image") for kind in kinds)

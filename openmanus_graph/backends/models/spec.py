@@ -14,8 +14,6 @@ from openmanus_graph.state.model_settings import ModelSettings
 
 @dataclass(frozen=True)
 class Provider:
-    """How one provider is reached."""
-
     name: str
     """Also the name of our extra that installs its package."""
     key_variables: tuple[str, ...] = ()

@@ -266,7 +266,6 @@ class Docker(_Mounted):
 def container_options(
     layout: Layout, settings: SandboxSettings, environment: Mapping[str, str]
 ) -> list[str]:
-    """Return the options for limits, mounts and environment."""
     workspace = layout.workspace
     root, python = str(workspace.root), str(workspace.python)
     options = ["--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges"]

@@ -99,7 +99,6 @@ class Sandbox:
         return reaches_network(self.backend.name, self.settings)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a program."""
         inside = self.backend.inside
         fixed = {} if self.reaches_network else scratch.NO_RETRIES
         return fixed | scratch.sandbox_environment(
@@ -180,7 +179,6 @@ class Sandbox:
                 tree.kill(str(error))
 
     def end(self, tree: Tree) -> None:
-        """Kill a program and forget it."""
         if tree in self.trees:
             self.trees.remove(tree)
             tree.close()
@@ -337,8 +335,6 @@ def _needs_network(arguments: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class ReadOnlyResult:
-    """A command's output and its exit status."""
-
     text: str
     code: int
     reason: str

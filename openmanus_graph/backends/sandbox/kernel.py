@@ -239,7 +239,6 @@ class Kernel:
         return describe_kernel(self._memory)
 
     def close(self) -> None:
-        """Kill the kernel and close the connection."""
         self.stop.set()
         self._sandbox.end(self._tree)
         try:
@@ -358,7 +357,6 @@ class Kernel:
         return "dead"
 
     def why(self) -> str:
-        """Return why the kernel ended, as a sentence."""
         if not self._tree.reason and self._tree.out_of_memory():
             return f"It used more than {self._sandbox.settings.memory_mb} MB of memory."
         return self._tree.reason or f"It ended by itself, {self._tree.ending()}."

@@ -200,7 +200,6 @@ class Formatter(DisplayFormatter):
     """Shows a figure that the cell has saved by the name of that file."""
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
-        """Return the forms of a value, by media type."""
         path = figure_saves.path_of(obj)
         if path.endswith(_SHOWN):
             return {SAVED_FIGURE: path}, {}
@@ -354,10 +353,6 @@ importlib.import_module("ipykernel.debugger")
 del sys.modules["debugpy"]
 
 
-class App(IPKernelApp):
-    kernel_class = Kernel
-
-
 def _end_with_parent() -> None:
     """End when our parent ends: the other side of standard input is then closed.
 
@@ -376,7 +371,6 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Run the kernel until a request ends it."""
     global _run, _workspace
     _run, _workspace = Path(sys.argv[1]), Path.cwd()
     _end_with_parent()
@@ -397,13 +391,14 @@ def main() -> None:
     connection, sys.argv = sys.argv[2], [""]
     with contextlib.suppress(ImportError):  # another machine may lack it
         importlib.import_module("nest_asyncio2").apply()  # cells may run event loops
-    App.launch_instance(
+    IPKernelApp.launch_instance(
         [
             f"--f={connection}",
             "--HistoryManager.enabled=False",
             "--InteractiveShell.colors=nocolor",
             "--InteractiveShell.xmode=Plain",
         ],
+        kernel_class=Kernel,
         outstream_class=None,  # `sys.stdout` stays as it is
     )
 

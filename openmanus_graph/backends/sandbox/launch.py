@@ -40,7 +40,6 @@ _X32 = 0x40000000
 
 
 def main() -> None:
-    """Apply the specification to this process and exec the program."""
     reset_signals()
     spec: dict[str, Any] = json.loads(sys.argv[1])
     join_groups(spec.get("groups", ()))

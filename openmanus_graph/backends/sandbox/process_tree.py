@@ -49,7 +49,6 @@ class Group:
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def members(self) -> list[int]:
-        """List the processes inside."""
         with contextlib.suppress(OSError):
             return [int(word) for word in (self.folders[0] / "cgroup.procs").read_text().split()]
         return []
@@ -250,7 +249,6 @@ class Tree:
             self.process.wait()
 
     def close(self) -> None:
-        """Kill all processes and remove the control group."""
         self.kill()
         if self.group is not None:
             deadline = time.monotonic() + 2
@@ -372,7 +370,6 @@ class LimitMonitor:
             return last
 
     def _free_bytes(self) -> int:
-        """Return the free bytes of the disks that the folders are on."""
         if self._measured is not None:
             return self._measured.free
         free: dict[int, int] = {}

@@ -216,7 +216,6 @@ class Server:
         return {"root": str(self._root), "python": sys.executable, "new": new}, ()
 
     def scan(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """List a folder."""
         return {"entries": list(entries(self._root / request["folder"]))}, ()
 
     def put(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
@@ -232,7 +231,6 @@ class Server:
         return {"now": now}, ()
 
     def get(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Send the content of entries."""
         top = self._root / request["folder"]
         found = [(name, signature(top / name)) for name in request["names"]]
         given = [(name, now) for name, now in found if now is not None]
@@ -259,7 +257,6 @@ class Server:
         return {"grown": grown, **measured, "body": sum(map(len, body))}, body
 
     def used(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """Add up the sizes of all files."""
         return {"used": sum(now[2] for _, now in entries(self._root))}, ()
 
     def end(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
@@ -268,7 +265,6 @@ class Server:
         return {}, ()
 
     def close(self, request: dict[str, Any]) -> tuple[Any, Iterable[bytes]]:
-        """End all, and remove the folder."""
         self._end(self._name)
         _remove_folder(self._root)
         return {}, ()
@@ -323,7 +319,6 @@ def _opened(folder: Path) -> Generator[int]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Remove the folders of abandoned sandboxes."""
     for lock in base.glob("*/lock"):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             if time.time() - lock.stat().st_mtime > _KEPT_S:

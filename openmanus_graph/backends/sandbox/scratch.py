@@ -260,7 +260,6 @@ def _write_python(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def site_packages(folder: Path) -> Path:
-    """Name the folder of an environment's own packages."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return folder / "lib" / f"python{version}" / "site-packages"
 

@@ -168,8 +168,6 @@ Outcome = Literal["done", "limit", "interrupted", "ended"]
 
 
 class Ending(NamedTuple):
-    """How a command has ended."""
-
     outcome: Outcome
     """`limit`: it continues in the background; `ended`: the shell ended with it."""
     code: int | None = None
@@ -232,7 +230,6 @@ class Shell:
 
     @property
     def alive(self) -> bool:
-        """Whether the shell still runs."""
         return self._tree.alive()
 
     def run(
@@ -306,7 +303,6 @@ class Shell:
         return describe_shell(self._current, self._initial)
 
     def close(self) -> None:
-        """Kill the shell and all of its processes."""
         self.stop.set()
         self._sandbox.end(self._tree)
         self.pool.shutdown()
@@ -427,7 +423,6 @@ class Shell:
         return shorten_file(output.file, self._sandbox.workspace, start=start, max_chars=max_chars)
 
     def why(self) -> str:
-        """Return why the shell ended, as a sentence."""
         if not self._tree.reason and self._tree.out_of_memory():
             return f"Programs used more than {self._sandbox.settings.memory_mb} MB of memory."
         return self._tree.reason or f"The shell ended with {self._tree.ending()}."

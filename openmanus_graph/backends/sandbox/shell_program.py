@@ -45,7 +45,7 @@ def main() -> None:
                     codes[pid] = code
                     if (folder / f"{pid}.shell").exists():
                         os.write(1, b"\x1e0:%d:%d\x1e" % (pid, code))
-                jobs = {job: _pids(job) for job in folder.glob("*.job")}
+                jobs = {job: [*map(int, job.stem.split("."))] for job in folder.glob("*.job")}
                 for job in jobs:
                     _follow(job, jobs, codes)
                 if select.select([changed], [], [], _POLL_S if jobs else None)[0]:
@@ -71,13 +71,11 @@ def _ended() -> Iterator[tuple[int, int]]:
         yield pid, code if code >= 0 else 128 - code
 
 
-def _pids(job: Path) -> list[int]:
-    """Return the process of a job and its follower."""
-    return [int(number) for number in job.stem.split(".")]
-
-
 def _follow(job: Path, jobs: Mapping[Path, list[int]], codes: Mapping[int, int]) -> None:
-    """Report the end of a job to its follower, or end the job if that one has ended."""
+    """Report the end of a job to its follower, or end the job if that one has ended.
+
+    `jobs` are the process of each job and its follower.
+    """
     pid, follower = jobs[job]
     if not _runs(follower):
         job.unlink()

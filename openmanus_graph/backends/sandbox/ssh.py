@@ -44,7 +44,6 @@ class Mirror:
     """By name, the signatures here and there when both sides were last the same."""
 
     def send(self, other: SshLink) -> None:
-        """Send local changes to the other side."""
         now = self._entries()
         changed = [name for name, mark in now.items() if mark != self._mark(name, 0)]
         gone = sorted((name for name in self._same if name not in now), reverse=True)
@@ -72,7 +71,6 @@ class Mirror:
             self._same[name] = (now[name], answer["now"][name])
 
     def fetch(self, other: SshLink) -> None:
-        """Fetch the other side's changes."""
         if not self.fetched:
             return
         listed = other.ask({"do": "scan", "folder": self.there})["entries"]
@@ -226,7 +224,6 @@ class Ssh(Backend):
 
     @property
     def python(self) -> str:
-        """The interpreter there."""
         return self._link.python
 
     @property
@@ -266,7 +263,6 @@ class Ssh(Backend):
         return Launch(tuple(self._link.shared(program=run)), kill=lambda: self._end(marker))
 
     def reach(self, socket: Path) -> Path:
-        """Forward a socket."""
         self._link.forward(socket, Path(self.inside(socket)))
         return socket
 
@@ -283,7 +279,6 @@ class Ssh(Backend):
                 mirror.send(self._link)
 
     def fetch(self) -> None:
-        """Fetch the output and the changes of programs."""
         with self._link.lock:
             self._follow()
             for mirror in self._mirrors:
@@ -295,7 +290,6 @@ class Ssh(Backend):
             return self._follow()
 
     def used_bytes(self) -> int:
-        """Add up the sizes of the files there."""
         return int(self._link.ask({"do": "used"})["used"])
 
     def _end(self, marker: str) -> None:

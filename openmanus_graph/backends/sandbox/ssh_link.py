@@ -116,7 +116,6 @@ class SshLink:
     def ask(
         self, request: dict[str, Any], body: Iterable[bytes] = (), size: int = 0
     ) -> dict[str, Any]:
-        """Send a request and its body, and return the answer."""
         with self.lock:
             try:
                 for _ in self.read(self._unread):

@@ -76,12 +76,10 @@ def build_call_graph(agent: Agent) -> Any:
             session,
             session.cached((agent, "call_tool"), lambda: Toolset(agent.tools, None)),
             runtime.stream_writer,
-            branch="",
-            progress=Progress(0, no_usage(), 0.0),
-            plans=state["plans"],
-            handle_state={},
+            Progress(0, no_usage(), 0.0),
             for_our_model=False,  # the client's model may see pictures
         )
+        context.plans = state["plans"]
         context.questions = cast("Questions", get_config().get("configurable", {})[QUESTIONS_KEY])
         call = state["call"]
         result = await run_call(call, context)
