@@ -30,6 +30,7 @@ ARGUMENTS: Mapping[str, Sequence[str]] = {
     "action": ("command", "cmd"),
     "lines": ("view_range", "line_range"),
     "view_range": ("lines", "line_range"),
+    "pages": ("page", "cells", "cell_range", "range", "sheet", "sheets", "slides"),
     "url": ("link", "uri", "address", "href"),
     "urls": ("url", "link", "links"),
     "query": ("q", "search_query", "search"),

@@ -23,6 +23,8 @@ KNOWN = {tool.name: tool for tool in (*default_tools(), *optional_tools())}
     [
         ("read_file", {"file_path": "a"}, {"path": "a"}),
         ("read_file", {"filename": "a", "pages": "1"}, {"path": "a", "pages": "1"}),
+        ("read_file", {"path": "a", "cells": "S!A5:H10"}, {"path": "a", "pages": "S!A5:H10"}),
+        ("read_file", {"path": "a", "sheet": "S"}, {"path": "a", "pages": "S"}),
         ("bash", {"cmd": "ls"}, {"command": "ls"}),
         ("python_execute", {"script": "1"}, {"code": "1"}),
         ("bash", {"script": "ls"}, {"command": "ls"}),
