@@ -131,7 +131,7 @@ async def crawl4ai(  # the model is not shown `runtime`
         urls: Up to 20.
         timeout: Seconds for each page.
         bypass_cache: Read again what was read before.
-        word_count_threshold: Leave out blocks of fewer words.
+        word_count_threshold: Leave out lines of menus with fewer words.
     """
     await asyncio.to_thread(import_module, "openmanus_graph.backends.browser.reading")  # slow
     from openmanus_graph.backends.browser.reading import crawl_pages

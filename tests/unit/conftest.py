@@ -1,6 +1,7 @@
 """One Chromium and one tab for all tests of pages; each loads the page that it needs."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from openmanus_graph.backends.browser.browsers import find_browser
 from openmanus_graph.backends.browser.page.frames import prepare_context
+from tests.support.browsing import Browsing
 from tests.support.chromium import is_drawn
 from tests.support.shop import Shop, shop
 from tests.support.static_site import serving
@@ -27,6 +29,14 @@ def corner_shop() -> Iterator[Shop]:
     """Open the shop with 48 articles."""
     with shop() as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    """One thread for the tests of a module that stay in its only tab and change no setting."""
+    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
+    with contextlib.closing(browsing.session):
+        yield browsing
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -36,13 +36,6 @@ PAGE = """<!doctype html><title>Copying</title>
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
-    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
-    with contextlib.closing(browsing.session):
-        yield browsing
-
-
-@pytest.fixture(scope="module")
 def page() -> Iterator[str]:
     with PageServer() as server:
         yield server.add("/copying", PAGE)

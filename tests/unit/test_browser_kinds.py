@@ -1,6 +1,5 @@
 """An element of another kind than an action needs is refused, and never clicked."""
 
-import contextlib
 import re
 from collections.abc import Iterator
 
@@ -38,13 +37,6 @@ CLICKED = (
     '"Delete"', '"Switch"', '"Box"', '"Item"', '"Tab"', '"Choice"', '"Entry"', '"Check"', '"Radio"',
 )  # fmt: skip
 TYPED = ('"Name"', '"Range"', '"Date"', '"Colour"', '"Area"')
-
-
-@pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
-    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
-    with contextlib.closing(browsing.session):
-        yield browsing
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Elements are named by their visible labels instead of indices."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,13 +39,6 @@ def site() -> Iterator[PageServer]:
         server.add("/form", FORM)
         server.add("/rows", ROWS)
         yield server
-
-
-@pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
-    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
-    with contextlib.closing(browsing.session):
-        yield browsing
 
 
 async def test_a_form_on_a_known_page_is_filled_in_without_a_look(

@@ -377,9 +377,9 @@ async def test_pages_are_rendered_beside_the_thread(use: Browsing, awkward: str)
         *(render_page(use.session, f"{awkward}/article?{number}", 60) for number in range(5))
     )
     assert {page.status for page in shown} == {200}
-    assert all("Rendered by a script." in page.html for page in shown)
-    assert all("In the shadow root." in page.html for page in shown)
-    assert all("<title>Tower</title>" in page.html for page in shown)
+    assert all("Rendered by a script." in page.text for page in shown)
+    assert all("In the shadow root." in page.text for page in shown)
+    assert all("<title>Tower</title>" in page.text for page in shown)
     assert {page.media_type for page in shown} == {"text/html"}
     with pytest.raises(ToolError, match="not reached"):
         await render_page(use.session, "http://10.0.0.1/", 60)

@@ -84,7 +84,7 @@ async def test_an_index_that_is_gone_gives_the_current_list(tab: Tab) -> None:
     await tab.open("rerender.html")
     add = tab.index('"Add"')
     with pytest.raises(ToolError, match=r"(?s)no element \[99\].*textbox \"New task\""):
-        await tab.view.element(99)
+        await tab.view.ask(99, "connected")
     await tab.page.evaluate("app.innerHTML = '<button>Only this</button>'")
     with pytest.raises(ToolError, match=r"(?s)no element.*Only this"):
         await click(tab.view, add)
@@ -94,7 +94,7 @@ async def test_an_element_drawn_anew_is_found_again(tab: Tab) -> None:
     await tab.open("rerender.html")
     add = tab.index('"Add"')
     await tab.page.evaluate("state.tasks.push('More'); draw()")
-    assert (await tab.view.element(add)).element.name == "Add"
+    assert (await tab.view.ask(add, "connected"))[0].element.name == "Add"
 
 
 async def test_an_index_follows_its_row_through_sorting(tab: Tab) -> None:

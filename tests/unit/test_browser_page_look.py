@@ -215,11 +215,11 @@ async def test_the_screenshot_is_small_and_marked(tab: Tab) -> None:
     await tab.open("clickables.html")
     assert tab.shot
     before = await tab.page.content()
-    data = await marked_screenshot(tab.view, tab.shot, max_side=500)
+    data = await marked_screenshot(tab.view, tab.shot)
     assert await tab.page.content() == before
     with Image.open(io.BytesIO(data)) as picture:
         assert picture.format == "JPEG"
-        assert max(picture.size) == 500
+        assert picture.size == (1000, 700)
         marked = {colour for _, colour in picture.convert("RGB").getcolors(10**6) or []}
     assert len(data) < 60_000
     assert len(marked) > 50

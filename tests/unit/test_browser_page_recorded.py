@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from openmanus_graph.backends.browser.recorded_steps import (
+    TARGET,
     Around,
     RecordedTarget,
     find_target,
@@ -71,7 +72,7 @@ async def test_elements_are_found_on_the_page_loaded_again(tab: Tab) -> None:
     agree = await record_target(tab.view, tab.index('"Agree"'), str)
     assert buy
     assert agree
-    assert RecordedTarget.of(asdict(buy)) == buy
+    assert TARGET.validate_python(asdict(buy)) == buy
     assert buy.around.text == "Blue mug 9 € More Buy"
 
     await tab.open(PAGE + "<h1>New</h1>" + cards("Blue", "Red"))

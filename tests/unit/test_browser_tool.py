@@ -74,14 +74,6 @@ def use(tmp_path: Path) -> Iterator[Browsing]:
         yield browsing
 
 
-@pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
-    """One thread for tests that stay in its only tab and change no setting."""
-    browsing = Browsing(tmp_path_factory.mktemp("used") / "work")
-    with contextlib.closing(browsing.session):
-        yield browsing
-
-
 OF_ONE_ACTION = {"tab_id", "query", "keys"}
 """Arguments whose own description says what they are for."""
 

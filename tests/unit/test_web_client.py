@@ -301,7 +301,6 @@ MEMBERS = gzip.compress(TEXT) + gzip.compress(b"") + gzip.compress(TEXT) + gzip.
     [
         ("gzip", MEMBERS, TEXT * 2 + b"end"),  # RFC 1952, 2.2: as many members as one likes
         ("gzip", MEMBERS + b"\0" * 500, TEXT * 2 + b"end"),
-        ("gzip", MEMBERS + b"\0" * 500 + gzip.compress(b" more"), TEXT * 2 + b"end more"),
         ("gzip", MEMBERS + b"garbage" * 90, TEXT * 2 + b"end"),
         ("gzip", MEMBERS + b"\x1f", TEXT * 2 + b"end"),
         ("gzip", MEMBERS + b"\x1f\x8bgarbage", TEXT * 2 + b"end"),
@@ -317,12 +316,6 @@ async def test_packed_pages_are_unpacked_to_their_end_however_they_arrive(
 ) -> None:
     async with streaming(encoding, packed, size) as (url, guard):
         assert (await fetch(url, guard)).body == wanted
-
-
-async def test_a_damaged_member_is_told() -> None:
-    packed = gzip.compress(b"whole") + gzip.compress(TEXT)[:-8] + b"x" * 8
-    async with streaming("gzip", packed, 64) as (url, guard):
-        assert "damaged data" in await failing(url, guard)
 
 
 async def test_many_members_cost_no_more_than_the_limit() -> None:

@@ -83,7 +83,7 @@ async def _input_text(browser: BrowserSession, args: ActionArguments) -> ActionR
     view, index, text = browser.view, args.required_index, args.required_text
     if not browser.secrets.mentioned(text):
         return await fields.input_text(view, index, text)
-    target = await view.element(index)
+    target, _ = await view.ask(index, "connected")
     # The origin of the element's frame, as the browser knows it: a page cannot forge it.
     origin = (await view.frames.evaluate(target.world, "self.origin")).get("value", "")
     value = browser.secrets.fill_in(text, str(origin))
@@ -261,8 +261,7 @@ async def run_action(
         elif action == "web_search":
             seen = await _search_and_open(browser, args, repeats, openings)
         else:
-            call = _Call(browser, action, args, repeats)
-            seen = await browser_loop.run(call.run)
+            seen = await browser_loop.run(_Call(browser, action, args, repeats).run)
     except ToolError as error:
         raise type(error)(browser.secrets.redacted(str(error))) from None
     page = urlsplit(browser.current.current_url) if browser.tabs else None
@@ -294,8 +293,7 @@ async def _search_and_open(
     try:
         if openings is not None and not openings.may_open(url):
             raise TrustedToolError(f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.")
-        call = _Call(browser, "go_to_url", replace(args, url=url))
-        seen = await browser_loop.run(call.run)
+        seen = await browser_loop.run(_Call(browser, "go_to_url", replace(args, url=url)).run)
         opened, repeatable = seen.text, {**(seen.repeatable or {}), _OPENED: url}
     except ToolError as error:
         opened = f"The first result was not opened. {error}"
@@ -355,7 +353,9 @@ class _Call:
             text = "\n".join([report.text, *browser.notices.take()])
         if self.repeats is not None:
             recorded_steps.check_result(browser, self.repeats)
-        return Observation(text, repeatable={**recorded, **recorded_steps.record_result(browser)})
+        if browser.tabs:
+            recorded[recorded_steps.STATUS] = browser.current.status
+        return Observation(text, repeatable=recorded)
 
     async def _after_failure(
         self, error: Exception, acted_on: Tab | None, urls: dict[int, str]

@@ -66,8 +66,7 @@ class BrowserSession:
         self._connection: Connection | None = None
         self._own: Connection | None = None
         """For pages that the agent made; None until there is one."""
-        self._used_settings: tuple[object, ...] = ()
-        self._used_profile: str | None = None
+        self._used_settings: tuple[Any, ...] = ()  # as `_launch_settings` returns them
         self._current = 0
         self._last_id = 0
         self._state = BrowserState()  # at the last snapshot, to open the browser with it again
@@ -134,7 +133,7 @@ class BrowserSession:
             replaced = True
         if self._connection is not None and self._used_settings != self._launch_settings():
             what, how = "settings", ""
-            if self._used_profile != self.session.settings.browser.profile:
+            if self._used_settings[0].profile != self.session.settings.browser.profile:
                 # Logins never leave a profile, and none are put into one.
                 what, how = "profile", " with other logins"
                 self._state = replace(self._state, cookies=(), local_storage={})
@@ -269,7 +268,6 @@ class BrowserSession:
 
     async def _open(self) -> None:
         self._used_settings = self._launch_settings()
-        self._used_profile = self.session.settings.browser.profile
         self._connection = await self._open_context(None)
         for page in self._connection.context.pages:  # a profile opens with some
             self._add(page, self._connection)

@@ -354,7 +354,7 @@ class Browsers:
         async with self._lock:
             shared, self._open = list(self._open.values()), {}
             for each in shared:
-                await _close_quietly(each.browser)
+                await close_quietly(each.browser)
             self._profiles = 0
             await self._stop_driver_if_idle()
 
@@ -380,7 +380,7 @@ class Browsers:
                 return
             if self._open.get(shared.launch) is shared:
                 del self._open[shared.launch]
-            await _close_quietly(shared.browser)
+            await close_quietly(shared.browser)
             if not failed:
                 await self._stop_driver_if_idle()
 
@@ -411,10 +411,10 @@ class Browsers:
             await playwright.stop()
 
 
-async def _close_quietly(browser: "Browser") -> None:
+async def close_quietly(closing: "Browser | BrowserContext") -> None:
     with contextlib.suppress(Exception):  # it may be dead already
         async with asyncio.timeout(CLOSE_S):
-            await browser.close()
+            await closing.close()
 
 
 shared_browsers = Browsers()

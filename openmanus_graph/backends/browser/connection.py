@@ -114,10 +114,7 @@ class Connection:
     context: BrowserContext
     guard: Guard
     egress: Egress
-    shared: (
-        browsers.SharedBrowser | None
-    )  # the shared browser; None for a separate one on a profile
-    lock: FileLock | None = None
+    resources: contextlib.AsyncExitStack
     closed: bool = False
 
     @property
@@ -142,16 +139,7 @@ class Connection:
 
     async def close(self) -> None:
         self.closed = True
-        with contextlib.suppress(Exception):  # it may be dead already
-            async with asyncio.timeout(browsers.CLOSE_S):
-                await self.context.close()
-        if self.shared is not None:
-            browsers.shared_browsers.release(self.shared)
-        else:
-            await browsers.shared_browsers.release_profile()
-        if self.lock is not None:
-            await asyncio.to_thread(self.lock.release)
-        await self.egress.close()
+        await self.resources.aclose()
 
 
 async def open_connection(
@@ -174,27 +162,22 @@ async def open_connection(
         settings = replace(settings, browser=local)
     guard = replace(Guard.of(settings), own=own)
     launch = browsers.LaunchSettings.of(settings.browser)
-    egress, shared, lock = await _start_egress(settings, launch, guard), None, None
-    try:
+    async with contextlib.AsyncExitStack() as opened:
+        egress = await _start_egress(settings, launch, guard)
+        opened.push_async_callback(egress.close)
         options = _context_options(settings, egress, login)
         if profile := settings.browser.profile:
-            context, lock = await _open_profile(profile, launch, options)
+            context = await _open_profile(profile, launch, options, opened)
         else:
             open_context = browsers.shared_browsers.open_context
             context, shared = await open_context(launch, options, fresh=fresh)
-    except BaseException:
-        await egress.close()
-        raise
-    connection = Connection(context, guard, egress, shared, lock)
-    try:
-        await connection.context.grant_permissions([])  # all are denied, without a prompt
-        await prepare_context(connection.context)
+            opened.callback(browsers.shared_browsers.release, shared)
+        opened.push_async_callback(browsers.close_quietly, context)
+        await context.grant_permissions([])  # all are denied, without a prompt
+        await prepare_context(context)
         if isinstance(egress, RequestInterceptor):
-            await egress.attach(connection.context)
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
+            await egress.attach(context)
+        return Connection(context, guard, egress, opened.pop_all())
 
 
 async def _start_egress(
@@ -236,8 +219,11 @@ def _context_options(
 
 
 async def _open_profile(
-    profile: str, launch: browsers.LaunchSettings, options: dict[str, Any]
-) -> tuple[BrowserContext, FileLock]:
+    profile: str,
+    launch: browsers.LaunchSettings,
+    options: dict[str, Any],
+    opened: contextlib.AsyncExitStack,
+) -> BrowserContext:
     """Start a browser on a profile folder, which no other run may use meanwhile."""
     folder = await asyncio.to_thread(lambda: Path(profile).expanduser().absolute())
     try:
@@ -254,9 +240,7 @@ async def _open_profile(
             f"The browser profile {folder} cannot be used: {error.strerror}. A person has to set "
             "another [browser] profile."
         ) from error
-    try:
-        context = await browsers.shared_browsers.open_profile(folder, launch, options)
-    except BaseException:
-        await asyncio.to_thread(lock.release)
-        raise
-    return context, lock
+    opened.push_async_callback(asyncio.to_thread, lock.release)
+    context = await browsers.shared_browsers.open_profile(folder, launch, options)
+    opened.push_async_callback(browsers.shared_browsers.release_profile)
+    return context

@@ -66,10 +66,13 @@ async def _labelled(
     first of these by which an element is found that the action is for decides.
     """
     wanted, elements = _plain(label), snapshot.elements
+    # As pages show it: the name, also with role and index. Then all texts by which people call it.
+    listed = {n: [one.name, one.label, one.label.partition(" ")[2]] for n, one in elements.items()}
+    names = await view.ask_each([*elements.values()], "namesOf")
     words = re.compile(rf"(?<!\w){re.escape(wanted)}(?!\w)")
     exact, similar = list[Element](), dict[int, Element]()
-    for names in (_listed_names(snapshot), await _names(view, snapshot), _beside(snapshot)):
-        plain = {n: [_plain(text) for text in texts if text] for n, texts in names.items()}
+    for known in (listed, names, _beside(snapshot)):
+        plain = {n: [_plain(text) for text in texts if text] for n, texts in known.items()}
         found = [elements[n] for n, texts in plain.items() if wanted in texts]
         if fitting := [one for one in found if _fits(action, one)]:
             return fitting, []
@@ -82,27 +85,6 @@ def _plain(text: str) -> str:
     """Return a text without what differs between a label and how it is quoted."""
     whole = " ".join(text.casefold().split())
     return whole.strip(" :*|·…") or whole
-
-
-def _listed_names(snapshot: Snapshot) -> dict[int, list[str]]:
-    """Return the name of each element, and its name with role and index, as pages show it."""
-    elements = snapshot.elements.items()
-    return {n: [one.name, one.label, one.label.partition(" ")[2]] for n, one in elements}
-
-
-async def _names(view: PageView, snapshot: Snapshot) -> dict[int, list[str]]:
-    """Return the texts by which people may call elements, as our script reads them."""
-    elements = snapshot.elements.values()
-    found: dict[int, list[str]] = {}
-    for key in {one.frame for one in elements}:
-        here = [one for one in elements if one.frame == key]
-        world = view.frames.known(key)
-        numbers = [one.number for one in here]
-        names: list[list[str]] = []
-        if world is not None:
-            names = await view.frames.call(world, "namesOf", numbers)
-        found |= {one.index: texts for one, texts in zip(here, names, strict=False)}
-    return found
 
 
 def _beside(snapshot: Snapshot) -> dict[int, list[str]]:

@@ -403,28 +403,25 @@ def _refused_requests(tab: Tab) -> list[str]:
     return [f"Refused to the page: {reason}" for reason in list(reasons)[:_MAX_REFUSED]]
 
 
-async def marked_screenshot(view: PageView, snapshot: Snapshot, max_side: int = 1280) -> bytes:
+async def marked_screenshot(view: PageView, snapshot: Snapshot) -> bytes:
     """Return a JPEG of the window with a numbered box around each of the snapshot's elements."""
     plain = await view.frames.unless_dialog(
         view.page.screenshot(type="jpeg", quality=85, scale="css", caret="initial")
     )
-    return await asyncio.to_thread(_marked, plain, snapshot, max_side)
+    return await asyncio.to_thread(_marked, plain, snapshot)
 
 
-def _marked(plain: bytes, snapshot: Snapshot, max_side: int) -> bytes:
+def _marked(plain: bytes, snapshot: Snapshot) -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
     with Image.open(io.BytesIO(plain)) as picture:
         image = picture.convert("RGB")
-    scale = min(1.0, max_side / max(image.size))
-    if scale < 1:
-        image = image.resize((round(image.width * scale), round(image.height * scale)))
     drawing, font = ImageDraw.Draw(image), ImageFont.load_default(12)
     elements = [element for element in snapshot.elements.values() if _in_window(element, snapshot)]
     for element in elements[:_MAX_BOXES]:
-        left, top, width, height = (side * scale for side in element.box)
+        left, top, width, height = element.box
         right, bottom = min(left + width, image.width - 1), min(top + height, image.height - 1)
-        left, top = max(left, 0.0), max(top, 0.0)
+        left, top = max(left, 0), max(top, 0)
         if right - left < 1 or bottom - top < 1:
             continue
         colour, text = _COLOURS[element.index % len(_COLOURS)], str(element.index)

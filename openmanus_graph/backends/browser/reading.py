@@ -20,6 +20,7 @@ from openmanus_graph.backends.browser.page.frames import script
 from openmanus_graph.backends.browser.page.view import PageView
 from openmanus_graph.backends.browser.tab import Tab, answer_dialog
 from openmanus_graph.backends.web import reading as web_reading
+from openmanus_graph.backends.web.client import Page as WebPage
 from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.own_pages import OwnPages
@@ -53,8 +54,8 @@ class CrawledPage:
     def head(self, number: int) -> str:
         found, text = self.reading.page, self.reading.text
         words = found.words if found else len(text.split())
-        links = found.internal_links + found.external_links if found else 0
-        counts = f"{words} words, {links} links, {found.images if found else 0} images"
+        links, images = (found.links, found.images) if found else (0, 0)
+        counts = f"{words} words, {links} links, {images} images"
         moved = f" (from {self.requested})" if self.url != self.requested else ""
         time_taken = "from the cache" if self.cached else f"{self.seconds:.1f} s"
         lines = [f"## {number}. {self.url}{moved}", f"HTTP {self.status}, {time_taken}, {counts}"]
@@ -129,19 +130,14 @@ class Crawler:
                 "The site's robots.txt asks programs not to read this page. Open it with "
                 "browser_use if the person wants this very page."
             )
-        note = ""
+        page, note = None, ""
         try:
-            rendered = await render_page(self._session, url, timeout_s, guard.own)
+            page = await render_page(self._session, url, timeout_s, guard.own)
         except ToolError as error:
             note = f"Read without running its scripts: {error}"
-        else:
-            if rendered.media_type in ("text/html", "application/xhtml+xml"):
-                reading = await web_reading.read_html(
-                    rendered.html, rendered.url, word_count_threshold=threshold
-                )
-                return CrawledPage(url, rendered.url, rendered.status, reading, note)
-        downloads = self._session.settings.browser.max_download_mb << 20
-        page = await fetch(url, guard, timeout_s=timeout_s, download_limit_bytes=downloads)
+        if page is None or page.media_type not in web_reading.HTML:
+            downloads = self._session.settings.browser.max_download_mb << 20
+            page = await fetch(url, guard, timeout_s=timeout_s, download_limit_bytes=downloads)
         reading = await web_reading.read_page(
             page, self._session.workspace, word_count_threshold=threshold
         )
@@ -197,23 +193,16 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
     return shares
 
 
-@dataclass(frozen=True)
-class RenderedPage:
-    url: str  # its address after all redirects
-    status: int
-    html: str  # shadow roots in place, frames at the end
-    media_type: str
-
-
 async def render_page(
     session: Session, url: str, timeout_s: float, own: OwnPages | None = None
-) -> RenderedPage:
+) -> WebPage:
     """Open a page without the thread's logins, wait until it is quiet, and return it.
 
-    The time limit includes the wait for a turn. ToolError if it was not opened.
+    Its HTML has shadow roots in place, and frames at the end. The time limit includes the wait for
+    a turn. ToolError if it was not opened.
     """
 
-    async def render() -> RenderedPage:
+    async def render() -> WebPage:
         async with asyncio.timeout(timeout_s), shared_browsers.rendering:
             connection = await open_connection(session.settings, None, fresh=True, own=own)
             try:
@@ -230,7 +219,7 @@ async def render_page(
         ) from error
 
 
-async def _load(connection: Connection, url: str, settle_s: float) -> RenderedPage:
+async def _load(connection: Connection, url: str, settle_s: float) -> WebPage:
     connection.context.on("dialog", lambda dialog: answer_dialog(dialog, accept=False))
     page = await connection.new_page()
     tab = Tab(0, page, PageView(page), connection)
@@ -243,8 +232,8 @@ async def _load(connection: Connection, url: str, settle_s: float) -> RenderedPa
         raise ToolError(f"{url} was not rendered: {first_line(error)}") from error
     finally:
         tab.view.close()
-    html = "\n".join(str(part["html"]) for part in parts)
-    return RenderedPage(page.url, tab.status, html, tab.media_type)
+    html = "\n".join(str(part["html"]) for part in parts).encode("utf-8", "replace")
+    return WebPage(page.url, url, tab.status, tab.media_type, "utf-8", html, cut=False)
 
 
 async def serialize(page: Page) -> list[dict[str, Any]]:

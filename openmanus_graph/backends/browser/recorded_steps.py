@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from openmanus_graph.backends.browser.action_specs import ActionArguments
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.page.frames import DialogOpen, FrameDetached
@@ -26,7 +28,7 @@ _MAX_ALIKE = 500
 """Among more elements with one name, the text around each is not read: that is slow."""
 _NAMED = 8
 _LETTERS = re.compile(r"[^\W\d_]")
-_POINT, _STATUS = "point", "status"
+_POINT, STATUS = "point", "status"
 
 Redact = Callable[[str], str]
 
@@ -48,10 +50,8 @@ class RecordedTarget:
     place: int  # how many of those with the same text around them come before it in reading order
     same: int  # how many those are, with itself
 
-    @classmethod
-    def of(cls, recorded: Mapping[str, Any]) -> "RecordedTarget":
-        read: dict[str, Any] = {**recorded, "around": Around(**recorded["around"])}
-        return cls(**read)
+
+TARGET = TypeAdapter(RecordedTarget)
 
 
 def match_target(found: Sequence[Around], target: RecordedTarget) -> int | None:
@@ -114,15 +114,9 @@ async def texts_around(
     view: PageView, elements: Sequence[Element], redact: Redact = str
 ) -> list[Around]:
     """Return the text around each; none for those of a frame that has just gone."""
-    found: dict[int, Around] = {}
-    for key in {one.frame for one in elements}:
-        world = view.frames.known(key)
-        here = [one for one in elements if one.frame == key]
-        numbers = [one.number for one in here]
-        answers: list[Any] = await view.frames.call(world, "around", numbers) if world else []
-        for one, answer in zip(here, answers, strict=False):
-            found[one.index] = Around(redact(answer["text"]), answer["row"])
-    return [found.get(one.index, Around()) for one in elements]
+    found = await view.ask_each(elements, "around")
+    answers = (found.get(one.index, {"text": "", "row": False}) for one in elements)
+    return [Around(redact(answer["text"]), answer["row"]) for answer in answers]
 
 
 def _misfit(snapshot: Snapshot, target: RecordedTarget, found: Sequence[Around]) -> str:
@@ -166,10 +160,6 @@ async def record_step(browser: BrowserSession, args: ActionArguments) -> dict[st
     return recorded
 
 
-def record_result(browser: BrowserSession) -> dict[str, Any]:
-    return {_STATUS: browser.current.status} if browser.tabs else {}
-
-
 async def fit_step(
     browser: BrowserSession, args: ActionArguments, recorded: Mapping[str, Any]
 ) -> ActionArguments:
@@ -178,7 +168,7 @@ async def fit_step(
     for name in [*args.indices, *["index"] * bool(args.label and args.index is None)]:
         if name not in recorded:
             raise ToolError("It was not recorded which element that was, among very many alike.")
-        target = RecordedTarget.of(recorded[name])
+        target = TARGET.validate_python(recorded[name])
         found: Any = await find_target(browser.view, target, redact)
         args = replace(args, **{name: found})
     if args.x is not None and args.y is not None:
@@ -194,7 +184,7 @@ async def fit_step(
 def check_result(browser: BrowserSession, recorded: Mapping[str, Any]) -> None:
     """Raise ToolError if an action that was done again led to a server's error, as not then."""
     status = browser.current.status if browser.tabs else 0
-    if status >= 400 and status != recorded.get(_STATUS):
+    if status >= 400 and status != recorded.get(STATUS):
         address = browser.current.current_url
         raise ToolError(
             f"The recorded step was done, and {address} answered HTTP {status}, as it did not then."

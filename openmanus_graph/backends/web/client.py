@@ -16,6 +16,7 @@ import httpcore2
 from anyio.abc import SocketStream
 from httpcore2 import AnyIOBackend
 from httpcore2._backends.anyio import AnyIOStream  # it opens no stream on a socket of ours
+from urllib3.response import ContentDecoder, DeflateDecoder, GzipDecoder
 
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.models.endpoint import tls_context
@@ -41,8 +42,7 @@ _PAGE = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,*/
 _TEXT = re.compile(r"text/.*|application/(?:.*[+/-])?(?:json|xml|javascript|yaml|x-ndjson)")
 _SHOWN = re.compile(r"(image|audio|video)/|application/pdf")
 """Media types that a browser displays and does not download."""
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-_GZIP = b"\x1f\x8b\x08"  # the magic bytes of each member of gzip data
+_PART_BYTES = 1 << 20  # how much is decompressed at once
 
 
 @dataclass(frozen=True)
@@ -217,17 +217,14 @@ async def _read(
             f"{url} answered in the encoding {encoding!r}, which was not asked for and is not "
             "known here. Try browser_use."
         )
-    unpacker = None if plain else _Unpacker()
+    decoder = None if plain else DeflateDecoder() if encoding == "deflate" else GzipDecoder()
     body = bytearray()
     try:
         async for piece in response.aiter_stream():
-            # A piece may be a decompression bomb, so that it is unpacked in parts.
-            for part in unpacker.unpack(piece, limit + 1) if unpacker else (piece,):
+            for part in _unpacked(decoder, piece) if decoder else (piece,):
                 body += part
                 if len(body) > limit:
                     return bytes(body[:limit]), True
-            if unpacker and unpacker.ended:
-                break
     except zlib.error as error:
         raise ToolError(
             f"{url} sent damaged data ({error}). Try again, or try browser_use."
@@ -235,49 +232,11 @@ async def _read(
     return bytes(body), False
 
 
-class _Unpacker:
-    """Decompresses gzip and deflate data that arrives in pieces of any size.
-
-    Gzip may have several members, one after the other (RFC 1952, 2.2), and zeros between them.
-    Whatever else follows the end is left out, as browsers do.
-    """
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._inside = self._gzip = self.ended = False
-        self._waiting: bytes = b""  # the first bytes, while there are too few to detect the format
-
-    def unpack(self, piece: bytes, most: int) -> Iterator[bytes]:
-        """Decompress a piece, at most `most` bytes at once. zlib.error: it is damaged."""
-        packed = self._waiting + piece
-        self._waiting = b""
-        while packed and not self.ended:
-            if not self._inside:
-                packed = packed.lstrip(b"\0") if self._gzip else packed
-                if len(packed) < len(_GZIP):
-                    self._waiting = packed
-                    return
-                self._begin(packed)
-                continue
-            yield self._stream.decompress(packed, most)
-            packed = self._stream.unconsumed_tail
-            if self._stream.eof:
-                packed, self._inside = self._stream.unused_data, False
-                self.ended = not self._gzip
-
-    def _begin(self, packed: bytes) -> None:
-        """Detect the format by the first bytes: some servers send deflate without a zlib header."""
-        further, self._gzip = self._gzip, packed.startswith(_GZIP)
-        if further and not self._gzip:
-            self.ended = True
-            return
-        self._inside, bits = True, _GZIP_OR_ZLIB
-        if not self._gzip:
-            try:
-                zlib.decompressobj(bits).decompress(packed, 1)
-            except zlib.error:
-                bits = -zlib.MAX_WBITS
-        self._stream = zlib.decompressobj(bits)
+def _unpacked(decoder: ContentDecoder, piece: bytes) -> Iterator[bytes]:
+    """Decompress a piece in parts, because it may be a decompression bomb."""
+    yield decoder.decompress(piece, _PART_BYTES)
+    while decoder.has_unconsumed_tail:
+        yield decoder.decompress(b"", _PART_BYTES)
 
 
 def _too_long(request: _Request, media_type: str, declared: int, limit: int) -> ToolError:

@@ -48,12 +48,10 @@ _MENU_LINK_SHARE = 0.6
 """Share of links in a text above which it is a menu, if id or class also suggest one."""
 _MAIN_TEXT_SHARE = 0.25  # minimum share of the page's text in the element marked as main content
 _LANGUAGE = re.compile(r"\b(?:lang(?:uage)?|highlight-source|brush:)[-:\s]*([\w+#-]+)")
-_USUAL_THRESHOLD = 10
 _PERMALINK_MARKS = ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1")
 ROUTES = ("/", "!")
 """A fragment that begins so is an address within an app, any other a place on the page."""
 _LINK = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)")
-_KEPT_BLOCK = re.compile(r"^(?:#|>|\||`{3}|\s*(?:[-*+]|\d+[.)])\s|={3,}|-{3,})|\]\(|\d")
 
 
 def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
@@ -67,57 +65,26 @@ def convert(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     soup = BeautifulSoup(read, "lxml")
     heading = soup.title or soup.h1
     title = heading.get_text(" ", strip=True) if heading else ""
-    description = _description(soup)
     _make_absolute(soup, str(request["url"]))
     links = {str(tag["href"]) for tag in soup.find_all("a", href=True)}
     images = len(soup.find_all("img", src=True))
     _unlink_places(soup, str(request["url"]))
     _remove_unwanted(soup)
-    (main, rest), dropped = _split(soup), 0
+    main, rest = _split(soup)
     threshold = int(request["word_count_threshold"])
     if threshold > 1:
         lines = rest.split("\n")
         kept = [line for line in lines if len(_LINK.sub(r"\1", line).split()) >= threshold]
-        rest, dropped = "\n\n".join(kept), sum(1 for line in lines if line.strip()) - len(kept)
-    if threshold > _USUAL_THRESHOLD:
-        main, more = _without_short_blocks(main, threshold)
-        dropped += more
-    host = urlsplit(str(request["url"])).netloc
-    internal = sum(urlsplit(link).netloc == host for link in links)
+        rest = "\n\n".join(kept)
     return {
         "title": " ".join(title.split())[:300],
-        "description": description,
         "main": main,
         "rest": rest,
         "words": len(main.split()),
-        "internal_links": internal,
-        "external_links": len(links) - internal,
+        "links": len(links),
         "images": images,
-        "dropped_blocks": dropped,
         "read": len(read) if len(data) > MAX_BYTES or len(read) < len(html) else 0,
     }
-
-
-def _without_short_blocks(text: str, words: int) -> tuple[str, int]:
-    """Leave out paragraphs of fewer words; never headings, lists, tables, code, links, numbers."""
-    kept: list[str] = []
-    dropped, in_code = 0, False
-    for block in text.split("\n\n"):
-        fences = block.count("```")
-        if in_code or fences or _KEPT_BLOCK.search(block) or len(block.split()) >= words:
-            kept.append(block)
-        else:
-            dropped += 1
-        in_code ^= bool(fences % 2)
-    return "\n\n".join(kept), dropped
-
-
-def _description(soup: "BeautifulSoup") -> str:
-    for meta in soup.find_all("meta"):
-        named = str(meta.get("name", "")).lower(), meta.get("property")
-        if "description" in named or "og:description" in named:
-            return " ".join(str(meta.get("content", "")).split())[:500]
-    return ""
 
 
 def _make_absolute(soup: "BeautifulSoup", url: str) -> None:
@@ -297,14 +264,11 @@ _HEADING = re.compile(r"(#{1,6}) +(.+)")
 @dataclass(frozen=True)
 class PageText:
     title: str
-    description: str
     main: str  # Markdown of the main content; links are whole addresses
     rest: str  # Markdown of menus, sidebars and footers
     words: int
-    internal_links: int
-    external_links: int
+    links: int  # how many addresses it links to
     images: int
-    dropped_blocks: int  # blocks left out because they have fewer words than the threshold
     read: int
     """How many characters were read of a page that is too long; 0 if it was read completely."""
 
@@ -342,8 +306,7 @@ async def page_text(
 ) -> PageText:
     """Convert a page. ToolError if its parser failed; that ends only the child process.
 
-    The threshold leaves out shorter lines of menus and footers. Above the usual 10 it leaves out
-    plain paragraphs of the main content as well.
+    The threshold leaves out shorter lines of menus and footers.
     """
     import asyncio  # the child process, which starts for each page, does not need it
 

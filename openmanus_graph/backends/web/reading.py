@@ -22,7 +22,7 @@ from openmanus_graph.runtime.workspace import Workspace, opened_file
 from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.state.tool_traits import Observation
 
-_HTML = ("text/html", "application/xhtml+xml")
+HTML = ("text/html", "application/xhtml+xml")
 _DOCUMENTS = ("pdf", "ipynb", "mail", "mbox", "msg", *office.KINDS)
 _OUTLINE_ROWS = 20
 _HEADING_CHARS = 60
@@ -99,21 +99,21 @@ async def read_page(
     Documents and other files are kept in the workspace's outputs for other tools. `max_chars` is
     for a document's text; pages are not cut.
     """
-    if page.media_type in _HTML:
-        return await read_html(page.body, page.url, page.charset, word_count_threshold)
+    if page.media_type in HTML:
+        return await _read_html(page, word_count_threshold)
     suffix, head = PurePosixPath(_file_name(page)).suffix.lower(), page.body[:_SAMPLE_BYTES]
     kind = await asyncio.to_thread(document_kind, io.BytesIO(page.body), head, suffix)
     if kind == "html" and not is_text(page.media_type):
-        return await read_html(page.body, page.url, page.charset, word_count_threshold)
+        return await _read_html(page, word_count_threshold)
     if kind in _DOCUMENTS:
         return await asyncio.to_thread(_document, page, kind, workspace, max_chars)
     return await asyncio.to_thread(_text_or_file, page, workspace)
 
 
-async def read_html(
-    html: bytes | str, url: str, charset: str | None = None, word_count_threshold: int = 0
-) -> Reading:
-    found = await page_text(html, url, charset=charset, word_count_threshold=word_count_threshold)
+async def _read_html(page: Page, word_count_threshold: int) -> Reading:
+    found = await page_text(
+        page.body, page.url, charset=page.charset, word_count_threshold=word_count_threshold
+    )
     return Reading("page", printable(found.markdown), found.title, found)
 
 

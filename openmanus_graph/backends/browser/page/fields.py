@@ -231,11 +231,8 @@ def _letters(text: str) -> str:
     return "".join(char for char in signs if char.isalnum()) or signs
 
 
-async def _nothing(_view: PageView, _press: str) -> None: ...
-
-
 async def send_keys(
-    view: PageView, keys: str, before: Callable[[PageView, str], Awaitable[None]] = _nothing
+    view: PageView, keys: str, before: Callable[[PageView, str], Awaitable[None]] | None = None
 ) -> ActionReport:
     """Press keys ("Enter", "Control+A", "Tab Tab Enter") or type a text where the cursor is.
 
@@ -251,7 +248,8 @@ async def send_keys(
         await view.act(view.page.keyboard.type(keys))
         return ActionReport(f'Typed "{keys}".')
     for press in presses:
-        await before(view, str(press))
+        if before is not None:
+            await before(view, str(press))
         await view.act(view.page.keyboard.press(str(press)))
         if view.frames.dialog_open:
             return ActionReport(f"Pressed {press}.")

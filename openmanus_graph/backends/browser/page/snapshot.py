@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
+
 from openmanus_graph.backends.web.page_text import ROUTES
 
 Box = tuple[int, int, int, int]  # left, top, width and height in pixels of the window
@@ -69,6 +71,9 @@ class Element:
         """The state that may change within one element; focus is reported separately."""
         words = tuple(word for word in self.words if word not in STEADY)
         return self.name, words, self.value, self.options, self.option_count, self.format
+
+
+_ELEMENT = TypeAdapter(Element)  # its fields have the names that walk.js writes
 
 
 @dataclass(frozen=True)
@@ -242,26 +247,9 @@ class Assembler:
 
 
 def _element(frame: str, facts: Facts, place: FramePlace, page_url: str) -> Element:
-    return Element(
-        index=0,
-        frame=frame,
-        number=facts["n"],
-        role=facts["role"],
-        name=facts["name"],
-        box=place.box(facts["box"]),
-        words=tuple(facts.get("words", ())),
-        value=facts.get("value"),
-        value_chars=facts.get("long", 0),
-        options=tuple(facts.get("options", ())),
-        option_count=facts.get("count", 0),
-        format=facts.get("format", ""),
-        hint=facts.get("hint", ""),
-        colour=facts.get("colour", ""),
-        address=shown_address(facts.get("href", ""), page_url),
-        scroll_px=tuple(facts["scroll"]) if "scroll" in facts else None,
-        open=facts.get("open", False),
-        named=facts.get("named", False),
-    )
+    found = _ELEMENT.validate_python({"index": 0, "frame": frame, **facts})
+    address = shown_address(found.address, page_url)
+    return replace(found, box=place.box(found.box), address=address)
 
 
 def shown_address(href: str, page_url: str) -> str:

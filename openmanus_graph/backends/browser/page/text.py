@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
 
 from openmanus_graph.backends.browser.page.snapshot import (
     CUT,
@@ -37,8 +36,6 @@ REMOVED_TEXT_CHARS = 80
 SAME_PLACE_PX = 3
 TYPED_ROLES = ("textbox", "searchbox", "spinbutton")
 """Roles of fields that show what was typed into them as it is, or not at all."""
-
-T = TypeVar("T", int, str)
 
 
 def tokens(text: str) -> int:
@@ -363,19 +360,16 @@ def _line_changes(before: Snapshot, after: Snapshot) -> list[str]:
     removed = [line for line in before.lines if new[line.key] < old[line.key]]
     notes = ["New or changed:", *(line_text(line, after) for line in added)] if added else []
     notes += _removed_lines(before, after, removed)
-    was = [index for index in before.elements if index in after.elements]
-    now = [index for index in after.elements if index in before.elements]
-    if now != was and old & new:
-        moved = _out_of_order(now, was)
-        order = [str(line.indices[0]) for line in after.lines if moved & set(line.indices)]
-        return [*notes, f"New order, by the first element of each line: {' '.join(order)}"]
-    was_lines = [line.key for line in before.lines if old[line.key] == new[line.key]]
-    now_lines = [line.key for line in after.lines if old[line.key] == new[line.key]]
-    if was_lines != now_lines:  # a sorted table without elements, for example
-        keys = _out_of_order(now_lines, was_lines)
-        same = (line for line in after.lines if old[line.key] == new[line.key])
-        notes += ["New order:", *(line_text(line, after) for line in same if line.key in keys)]
-    return notes
+    was = [line.key for line in before.lines if old[line.key] == new[line.key]]
+    same = [line for line in after.lines if old[line.key] == new[line.key]]
+    differing = [place for place, (a, b) in enumerate(zip(was, same, strict=True)) if a != b.key]
+    if not differing:
+        return notes
+    moved = same[differing[0] : differing[-1] + 1]
+    if all(line.indices for line in moved):
+        order = " ".join(str(line.indices[0]) for line in moved)
+        return [*notes, f"New order, by the first element of each line: {order}"]
+    return [*notes, "New order:", *(line_text(line, after) for line in moved)]
 
 
 def _removed_lines(before: Snapshot, after: Snapshot, removed: Sequence[Line]) -> list[str]:
@@ -409,9 +403,3 @@ def _ranges(indices: Iterable[int]) -> str:
         else:
             runs.append([index, index])
     return ", ".join(f"[{a}]" if a == b else f"[{a}]-[{b}]" for a, b in runs)
-
-
-def _out_of_order(now: Sequence[T], was: Sequence[T]) -> set[T]:
-    """Return what differs between two orders, without their common start and end."""
-    differing = [place for place, (a, b) in enumerate(zip(now, was, strict=True)) if a != b]
-    return set(now[differing[0] : differing[-1] + 1])

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -305,14 +305,23 @@ class PageView:
             return None
         return (found["origin"], found["stored"]) if found else None
 
-    async def element(self, index: int) -> Target:
-        """Find an element by its index; ToolError with the current list if it was removed."""
-        return (await self.ask(index, "connected"))[0]
+    async def ask_each(self, elements: Sequence[Element], function: str) -> dict[int, Any]:
+        """Call a function of our script for elements; none answers for a frame that has gone."""
+        found: dict[int, Any] = {}
+        for key in {one.frame for one in elements}:
+            here = [one for one in elements if one.frame == key]
+            if world := self.frames.known(key):
+                answers = await self.frames.call(world, function, [one.number for one in here])
+                found |= {one.index: answer for one, answer in zip(here, answers, strict=True)}
+        return found
 
     async def ask(
         self, index: int, function: str, *, begin: bool = False
     ) -> tuple[Target, JsonObject]:
-        """Find an element, optionally begin an action on it, and call a function of our script."""
+        """Find an element, optionally begin an action on it, and call a function of our script.
+
+        ToolError with the current list if it was removed.
+        """
 
         async def prepare(target: Target) -> tuple[Target, JsonObject]:
             if begin:

@@ -171,8 +171,8 @@ function choicesIn(list) {
   const walk = new PageWalk(LIST_LIMITS);
   walk.element(list, { ...walk.start(), onTop: true }, null);
   const listed = walk.items
-    .filter(([kind, facts]) => kind === 'e' && facts.name && !facts.scroll)
-    .map(([, facts]) => held.get(facts.n))
+    .filter(([kind, facts]) => kind === 'e' && facts.name && !facts.scroll_px)
+    .map(([, facts]) => held.get(facts.number))
     .filter((el) => !FIELDS.has(el.localName));
   // Neither what is around several of them, nor the marks within one.
   const single = listed.filter((el) => listed.filter((other) => holds(el, other)).length < 3);

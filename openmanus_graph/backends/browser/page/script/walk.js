@@ -393,7 +393,7 @@ class Walk {
   list(el, role, box, facts) {
     if (box.right + this.scrolled[0] <= 0 || box.bottom + this.scrolled[1] <= 0) return;
     const entry = {
-      n: numberOf(el),
+      number: numberOf(el),
       role,
       box: this.box(box),
       name: cut(facts.name || '', facts.cut || LONG_NAME),
@@ -403,16 +403,16 @@ class Walk {
     words.push(...otherClicks(el, role, this.clicksSaid));
     if (words.length) entry.words = words;
     if (facts.value) entry.value = cut(facts.value, LONG_VALUE);
-    if (facts.value?.length > LONG_VALUE && !facts.drawn) entry.long = facts.value.length;
+    if (facts.value?.length > LONG_VALUE && !facts.drawn) entry.value_chars = facts.value.length;
     if (facts.value === '') entry.value = '';
-    if (facts.options) [entry.options, entry.count] = [facts.options.slice(0, 12), facts.options.length];
+    if (facts.options) [entry.options, entry.option_count] = [facts.options.slice(0, 12), facts.options.length];
     if (facts.drawn) entry.format = 'the lines in view';
     else if (facts.format) entry.format = facts.format;
     const href = hrefOf(el);
-    if (href) entry.href = cut(href, 300);
+    if (href) entry.address = cut(href, 300);
     const fixed = FIELDS.has(el.localName) || !['', 'listbox'].includes(nativeRole(el));
     const unseen = fixed ? null : this.outOfView(el, getComputedStyle(el), box);
-    if (unseen) entry.scroll = unseen;
+    if (unseen) entry.scroll_px = unseen;
     if (facts.open) entry.open = true;
     if (facts.named) entry.named = true; // it is named before its contents, which do not begin with its name
     const bare = !entry.name && role !== 'gridcell',
