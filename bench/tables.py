@@ -409,11 +409,31 @@ def memory(scale: Scale) -> Table:
     return Table([*head, *more], measure_long_runs(quick=scale.quick))
 
 
+def threads(scale: Scale) -> Table:
+    """What very many threads cost."""
+    from bench.threads import measure_threads
+
+    head = ["10,000 threads with 1,000,000 messages, ms", "SQLite", "PostgreSQL", "at most"]
+    return Table(head, [[*row, "300"] for row in measure_threads(quick=scale.quick)])
+
+
 def _named(*tables: Callable[[Scale], Table]) -> dict[str, Callable[[Scale], Table]]:
     return {table.__name__: table for table in tables}
 
 
 USUAL = _named(cpu, gap, run, agents, storage, tools, start, install, flow, serving, batch)
 TABLES = USUAL | _named(
-    stalls, browser, plans, mcp, page, tasks, trials, memory, snapshots, kernels, replays, kills
+    stalls,
+    browser,
+    plans,
+    mcp,
+    page,
+    tasks,
+    trials,
+    memory,
+    snapshots,
+    kernels,
+    replays,
+    kills,
+    threads,
 )

@@ -41,7 +41,12 @@ from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
-from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSettings
+from openmanus_graph.state.settings import (
+    BrowserSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
@@ -106,6 +111,7 @@ def resolve_settings(
         database=storage.database_url or DatabaseUrl.in_folder(home),
         private=private,
         protected=_protected(home, workspace, records["browser"].profile, layers),
+        own_workspace=not named,
         max_steps_set="max_steps" in values,
         mcp_servers=servers,
         response_format=response_format,
@@ -179,6 +185,11 @@ def database_url(context: Context | None = None) -> DatabaseUrl:
 def storage_settings(context: Context | None = None) -> StorageSettings:
     """Return the settings of storage. Blocks. ConfigError as `database_url`."""
     return section(StorageSettings, all_layers(context or Context())[0])
+
+
+def server_settings() -> ServerSettings:
+    """Return the settings of this process as a server, whatever a run's context says. Blocks."""
+    return section(ServerSettings, all_layers(Context())[0])
 
 
 def all_layers(context: Context) -> tuple[list[Layer], list[str]]:
@@ -272,16 +283,16 @@ def private_folder(home: Path, workspace: Path, thread: str | None) -> Path:
     workspace, so that files named in their conversations can be read later.
     """
     name = Path("threads", safe_name(thread)) if thread else Path("runs", safe_name(str(workspace)))
-    outside = (place for place in _private_places(home) if not place.is_relative_to(workspace))
+    outside = (place for place in private_places(home) if not place.is_relative_to(workspace))
     return next(outside, home) / name
 
 
 def private_folders(home: Path, thread: str) -> list[Path]:
     """Return where a thread's private folder may be, for any workspace."""
-    return [place / "threads" / safe_name(thread) for place in _private_places(home)]
+    return [place / "threads" / safe_name(thread) for place in private_places(home)]
 
 
-def _private_places(home: Path) -> list[Path]:
+def private_places(home: Path) -> list[Path]:
     return [home, state_folder() / hashlib.sha256(os.fsencode(home)).hexdigest()[:16]]
 
 

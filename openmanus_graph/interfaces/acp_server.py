@@ -310,7 +310,7 @@ class EditorAgent:
         message = read_blocks(prompt, session.folder)
         turn = EditorTurn(self._client, session_id, session.folder)
         options = replace(self.options, workspace=str(session.folder))
-        run = runs.RemoteRun(self.agent, session_id, options, turn.show, turn)
+        run = runs.RemoteRun(self.agent, session_id, options, turn.show, turn, trigger="acp")
         session.run = run
         try:
             async with turn.outbox.sent(), self.leases.lease(session_id):

@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.models.prices import CallUsage, cost_usd, usage_of
 from openmanus_graph.backends.models.spec import ALIASES
+from openmanus_graph.backends.persistence.usage import CountedCall, run_usage
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, reached_limit, run_limits
 from openmanus_graph.runtime.session import Session
@@ -257,6 +258,7 @@ class ExternalModelCalls(BaseCallbackHandler):
             self._spent = add_usage(self._spent, usage)
             if (budget := shared_budget()) is not None:
                 budget.count(session.key, usage)
+            (await run_usage(session)).add(CountedCall(name or "unknown", usage))
         return self._spent
 
 

@@ -19,6 +19,7 @@ from openmanus_graph.backends.models import prices
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.leases import require_run_lease
+from openmanus_graph.backends.persistence.usage import CountedCall, run_usage
 from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY, is_steering
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
@@ -212,24 +213,35 @@ class _Requests:
             "elapsed_s": round(call.progress.elapsed_s, 3),
             "steering": _new_steering(call),
         }
+        counter, used = await run_usage(session), None
+
+        async def send(asked: ProviderRequest) -> AIMessage:  # not called in a replay
+            nonlocal used
+            counted = CountedCall(model.name, self._next_call.usage)
+            async with counter.counted(counted):
+                reply = await self._sender.send(asked)
+                used = await self._used(reply, asked)
+                counted.usage = used[0]
+            return reply
+
         with traces.model_call(request, model.settings, model.plain_name, model.provider) as span:
-            raw = await recorded(
-                request, self._sender.send, session=session, role=call.role, about=about
-            )
-            # An estimate reads the whole request.
-            reported = raw.usage_metadata and raw.usage_metadata["input_tokens"]
-            count = partial(prices.usage_of, raw, request.messages, request.tools)
-            used = count() if reported else await asyncio.to_thread(count)
-            usage, unknown = _priced(used, model, session.settings)
+            raw = await recorded(request, send, session=session, role=call.role, about=about)
+            usage, unknown = used or await self._used(raw, request)
             traces.record_reply(span, raw, usage)
         self._spent = add_usage(self._spent, usage)
         if reservation is not None:
             reservation.spent = usage
-        if reported:
+        if _reported(raw):
             await run_models.look_for_cut(session, self._emit, request, usage)
         for text in unknown:
             _notice_once(session, self._emit, text)
         return raw
+
+    async def _used(self, raw: AIMessage, request: ProviderRequest) -> tuple[Usage, list[str]]:
+        count = partial(prices.usage_of, raw, request.messages, request.tools)
+        # An estimate reads the whole request.
+        used = count() if _reported(raw) else await asyncio.to_thread(count)
+        return _priced(used, request.model, self._session.settings)
 
     async def _send_within_limits(self, request: ProviderRequest) -> AIMessage:
         """Send a request of a middleware; each is within the limits by itself."""
@@ -339,6 +351,10 @@ async def _request(
     if call.resamples and model.dialect.now.forces and may_require:
         options["tool_choice"] = "any"
     return ProviderRequest(marked, call.tools, model, options, call.history, call.only_answer)
+
+
+def _reported(raw: AIMessage) -> bool:
+    return bool(raw.usage_metadata and raw.usage_metadata["input_tokens"])
 
 
 def _priced(

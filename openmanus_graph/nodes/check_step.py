@@ -176,7 +176,7 @@ async def review_step(state: PlanningState, runtime: Runtime[Context]) -> dict[s
                 status="stopped", stop_reason=step_run["outcome"], answer=""
             )
     if run_end is not None and flow.is_limit(run_end["stop_reason"]):
-        limit = flow.ended_by(run_end["stop_reason"], state, session.settings)
+        limit = flow.ended_by(run_end["stop_reason"], state, session)
         runtime.stream_writer(limit.event())
     return {
         **snapshot,
@@ -208,7 +208,7 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
         else:
             update |= await _summary(state, session, runtime.stream_writer)
     elif not state.get("answer"):
-        limit = flow.ended_by(reason, state, session.settings) if flow.is_limit(reason) else None
+        limit = flow.ended_by(reason, state, session) if flow.is_limit(reason) else None
         why = limit.text(steps="model calls") if limit else ""
         results = results_text(step_runs, with_errors=False)
         update["answer"] = "\n\n".join(filter(None, (results, why)))

@@ -7,10 +7,12 @@ from typing import Any, Literal, TypeGuard, cast
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.backends.models.failures import ModelError
+from openmanus_graph.backends.persistence.usage import RunUsage
 from openmanus_graph.conversation import history
 from openmanus_graph.conversation.replies import failure
 from openmanus_graph.planning.plan import dependents
 from openmanus_graph.runtime import limits
+from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.value_labels import handed_on
 from openmanus_graph.state.manus import Origin, Plan, Step
 from openmanus_graph.state.planning import (
@@ -238,10 +240,13 @@ def is_limit(outcome: str | None) -> TypeGuard[limits.LimitReason]:
     return outcome in ("max_steps", "budget", "timeout")
 
 
-def ended_by(reason: limits.LimitReason, state: PlanningState, settings: Settings) -> limits.Limit:
-    """Return the limit that ended the run: the most used one of its kind."""
+def ended_by(reason: limits.LimitReason, state: PlanningState, session: Session) -> limits.Limit:
+    """Return the limit that ended the run: the user's quota, or the most used one of its kind."""
+    usage: RunUsage | None = session.find_cached(RunUsage)
+    if reason == "budget" and usage is not None and usage.reached is not None:
+        return usage.reached
     progress = limits.Progress(state["step_count"], state["usage"], state["elapsed_s"])
-    return limits.most_used_limit(reason, progress, settings)
+    return limits.most_used_limit(reason, progress, session.settings)
 
 
 def run_end_of(error: limits.LimitReached | ModelError) -> RunEnd:

@@ -258,6 +258,8 @@ class ObservedRun:
     """The graph's input."""
     checkpoint: str = ""
     """Id of the checkpoint it starts from; empty for the newest."""
+    trigger: str = "api"
+    """What started it, for its usage."""
 
 
 class RunObserver(Protocol):

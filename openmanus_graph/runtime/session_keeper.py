@@ -78,11 +78,11 @@ class SessionKeeper(AsyncCallbackHandler):
         else:
             is_command = isinstance(inputs, Command)
             answered = is_command and cast("Command[Any]", inputs).resume is not None
-        span = None
+        span, agent = None, str(kwargs.get("name") or "")
         if is_tracing():
-            agent, thread = str(kwargs.get("name") or ""), str(known.get("thread_id") or "")
+            thread = str(known.get("thread_id") or "")
             span = RunSpan(agent, thread, str(known.get(events.PLAN_STEP_KEY, "")))
-        locations[run_id] = RunLocation(run_id, key, worker, answered, span)
+        locations[run_id] = RunLocation(run_id, key, worker, answered, span, agent)
 
     async def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **kwargs: Any) -> None:
         await _end(run_id, None, outputs)

@@ -46,6 +46,8 @@ MOST_CLOSERS = 32
 """Threads that close the sessions of a server that ends."""
 WORKER_KEY = "openmanus_worker"
 """Metadata of a run inside another one that gets a separate session; rule 3."""
+TRIGGER_KEY = "openmanus_trigger"
+"""Metadata of a server's run: what started it."""
 IDLE_S = 600.0
 
 
@@ -91,6 +93,8 @@ class RunLocation(NamedTuple):
     """Whether the run may have been resumed with an answer."""
     span: RunSpan | None = None
     """The run's span, where runs are traced."""
+    agent: str = ""
+    """Name of the graph."""
 
 
 locations: dict[uuid.UUID, RunLocation] = {}
@@ -271,6 +275,7 @@ def register_run(
                 agent=str(metadata.get("graph_id", "")),
                 given=inputs,
                 checkpoint=str(metadata.get("checkpoint_id") or ""),
+                trigger=str(metadata.get(TRIGGER_KEY) or "api"),
             )
     _stop_idling(entry)
     return key

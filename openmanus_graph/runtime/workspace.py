@@ -36,6 +36,8 @@ HOME_FOLDER = ".openmanus"
 _FORMER_OUTPUTS = "former_outputs"
 """File in the private folder: paths, one per line, of `outputs` in conversations before a fork."""
 
+OWN_WORKSPACE = "own_workspace"
+"""File in the private folder: the path of the workspace that was made for the thread."""
 _NOTES_BYTES = 1 << 20
 _hidden_folders = defaultdict[Path, set[opening.Identity]](set)
 """Protected folders that this process has seen, by workspace: programs may move them."""
@@ -73,10 +75,12 @@ class Workspace:
     """Our own files of the thread, outside of the root. Tools are shown `outputs` and `python`."""
     protected: tuple[Path, ...] = ()
     """Files and folders inside the root that tools must not reach: home, configuration, keys."""
+    is_own: bool = False
+    """Whether the root is the thread's default folder, which nobody has named."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "Workspace":
-        return cls(settings.workspace, settings.private, settings.protected)
+        return cls(settings.workspace, settings.private, settings.protected, settings.own_workspace)
 
     @property
     def outputs(self) -> Path:
@@ -105,6 +109,7 @@ class Workspace:
         """
         what, folder = "workspace", self.root
         advice = "Choose another with --workspace."
+        is_new = self.is_own and not folder.exists()
         try:
             make_folder(folder)
             tempfile.TemporaryFile(dir=folder).close()
@@ -112,6 +117,8 @@ class Workspace:
             advice = "Set OPENMANUS_HOME to another folder."
             self._make_private()
             tempfile.TemporaryFile(dir=folder).close()
+            if is_new:
+                put_file(self, self.private / OWN_WORKSPACE, os.fsencode(self.root))
         except OSError as error:
             raise ConfigError(
                 f"The {what} {folder} cannot be written: {error.strerror}. {advice}"

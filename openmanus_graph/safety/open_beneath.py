@@ -88,15 +88,14 @@ def open_beneath(
     *,
     limit: int | None = None,
     follow: bool = True,
-    hidden: Container[Identity] = (),
 ) -> BinaryIO:
     """Open a regular file beneath a root for reading, without waiting. See `located`.
 
     `limit` is the largest size in bytes; None if the reader itself limits how much it reads. Raises
     UnsafeFileError if it is not a regular file or too large, too.
     """
-    with located(root, path, follow=follow, hidden=hidden) as place:
-        return open_to_read(place.folder, place.name, os.fspath(path), limit=limit, hidden=hidden)
+    with located(root, path, follow=follow) as place:
+        return open_to_read(place.folder, place.name, os.fspath(path), limit=limit)
 
 
 def open_to_read(
@@ -129,15 +128,10 @@ class _AsItWas(io.FileIO):
 
 
 def read_beneath(
-    root: Path,
-    path: str | os.PathLike[str],
-    limit: int,
-    *,
-    follow: bool = True,
-    hidden: Container[Identity] = (),
+    root: Path, path: str | os.PathLike[str], limit: int, *, follow: bool = True
 ) -> bytes:
     """Return the content of a file of at most `limit` bytes. Raises as `open_beneath`."""
-    with open_beneath(root, path, follow=follow, hidden=hidden) as file:
+    with open_beneath(root, path, follow=follow) as file:
         return read_whole(file, os.fspath(path), limit)
 
 
@@ -434,29 +428,21 @@ def _open_link_free(root: Path, path: str) -> int | None:
 
 @cache
 def _openat2() -> Callable[[int, bytes], int | None] | None:
-    """Return a function for the kernel's `openat2`; None if there is none (Linux before 5.6)."""
+    """Return a function for the kernel's `openat2`; None on other systems.
+
+    It returns None for a path with a link, and where the call is missing (Linux before 5.6).
+    """
     if not sys.platform.startswith("linux"):
         return None
     import ctypes  # it costs what a small command needs to start
 
-    try:
-        call = ctypes.CDLL(None).syscall
-    except (OSError, AttributeError):
-        return None
     how = (ctypes.c_uint64 * 3)(OPEN_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
-    call.restype, pointer, size = ctypes.c_long, ctypes.addressof(how), ctypes.sizeof(how)
+    call = ctypes.CDLL(None).syscall
+    call.restype = ctypes.c_long
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
 
-    def open_folder(base: int, path: bytes, how: object = how) -> int | None:
-        opened: int = call(_OPENAT2, base, path, pointer, size)
+    def open_folder(base: int, path: bytes) -> int | None:
+        opened: int = call(_OPENAT2, base, path, how, ctypes.sizeof(how))
         return opened if opened >= 0 else None
 
-    root = os.open("/", OPEN_FOLDER)
-    try:
-        probe = open_folder(root, b".")
-    finally:
-        os.close(root)
-    if probe is None:  # an old kernel, or a container's filter
-        return None
-    os.close(probe)
     return open_folder

@@ -175,6 +175,12 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
+def is_safe_transport(url: str) -> bool:
+    """Return True if nobody can read what is sent to an address: https, or of this machine."""
+    parts = urlsplit(url) if is_web_address(url) else None
+    return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
+
+
 def is_own_host(host: str) -> bool:
     """Return True if a host means the machine that a program itself is on."""
     address = literal_ip(host)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from pydantic import SecretStr
 
@@ -93,6 +93,10 @@ TUNING_OPTIONS = frozenset({
 })  # fmt: skip
 """Anything else (`base_url`, `default_headers` ...) may send the key elsewhere."""
 
+EndState = Literal["finished", "failed", "stopped", "cancelled", "interrupted"]
+"""How a thread's newest run ended; an interrupted one has lost its process."""
+CENTURY_S = 36_500 * 86_400.0
+"""Time before which no thread was used."""
 _SECRET_NAME = re.compile(r"[A-Za-z][\w-]*")
 _SSH_NAME = re.compile(r"[\w.:%][\w.:%@\\-]*")
 """Never the beginning of an option."""
@@ -107,6 +111,22 @@ def megabytes(value: Any) -> Any:
     if match is None:
         raise ValueError(f"{value!r} is not a number of megabytes; write it like 512, 512m or 2g")
     return int(match[1]) * (1024 if match[2] == "g" else 1)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a time such as `12h`, `90d` or `2w`. ConfigError: it is not one."""
+    match = re.fullmatch(r"(\d{1,9}) ?([mhdw])", text.strip())
+    if match is None:
+        raise ConfigError(f"{text!r} is no time. Write it like 30m, 12h, 90d or 2w.")
+    unit_s = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[match[2]]
+    return min(int(match[1]) * unit_s, CENTURY_S)
+
+
+def times_by_state(given: str | Mapping[str, str]) -> Mapping[str, float]:
+    """Return seconds by a thread's status, from one time or a table. ConfigError as `seconds`."""
+    table = dict.fromkeys(get_args(EndState), given) if isinstance(given, str) else given
+    known = {**table, "running": table.get("interrupted", "")}  # as it is stored
+    return {state: seconds(text) for state, text in known.items() if text}
 
 
 def ssh_name(value: str) -> str:

@@ -35,6 +35,8 @@ MAX_COST_USD = 3.0
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
 _TRUSTED = Setting(trust=ALWAYS)
+_SERVER = Trust(lambda value: value or "(empty)")
+"""For a setting whose empty value needs trust, too."""
 _SSH = Setting(trust=ALWAYS, shown="decided by ssh")
 _SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="decided by ssh")
 
@@ -254,9 +256,63 @@ class StorageSettings:
     snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
     """Maximum size of a workspace snapshot, in MB. Above this size, the largest files are left out,
     and a message lists them. 0: no snapshots are taken, and going back does not restore files."""
+    keep: Annotated[
+        Mapping[str, float],
+        Setting(
+            written=str | dict[values.EndState, str],
+            shown="forever",
+            trust=ALWAYS,
+            parse=values.times_by_state,
+        ),
+    ] = field(default_factory=dict[str, float])
+    """How long [threads are kept](storage.md#old-threads) after their last run: `"90d"`, or a table
+    by state such as `{finished = "90d", failed = "30d"}`. The server deletes older ones daily."""
     snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
     """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
     always left out."""
+
+
+QuotaKind = Literal[
+    "usd_per_day", "usd_per_month", "tokens_per_day", "tokens_per_month", "runs", "workspace_mb"
+]
+"""What a quota limits; days and months are those of UTC."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Who may use the servers, and how much. It holds for the process, and for none of its runs."""
+
+    jobs: Annotated[
+        int | None,
+        _Positive,
+        Setting(env=("OPENMANUS_JOBS",), shown="8; under aegra no limit", trust=ALWAYS),
+    ] = None
+    """Maximum number of runs that work at the same time in one process. The others wait, and each
+    user's turn comes in rotation."""
+    quotas: Annotated[Mapping[QuotaKind, float], _TRUSTED] = field(
+        default_factory=dict[QuotaKind, float], hash=False
+    )
+    """Table of [quotas](deploy.md#quotas) of each named user without an own one:
+    `usd_per_day`, `usd_per_month`, `tokens_per_day`, `tokens_per_month`, `runs`,
+    `workspace_mb`."""
+    metrics_public: Annotated[bool, _TRUSTED] = False
+    """Whether `/metrics` needs no token."""
+    oidc_issuer: Annotated[str, Setting(env=("OPENMANUS_OIDC_ISSUER",), trust=_SERVER)] = ""
+    """Address of the OpenID Connect issuer at which
+    [users sign in](deploy.md#sign-in-with-your-own-identity-provider) (extra `oidc`)."""
+    oidc_client_id: Annotated[str, Setting(env=("OPENMANUS_OIDC_CLIENT_ID",), trust=_SERVER)] = ""
+    """The id that the issuer has for this server. Required with an issuer."""
+    oidc_client_secret: Annotated[
+        SecretStr, Setting(env=("OPENMANUS_OIDC_CLIENT_SECRET",), shown="none", trust=_SERVER)
+    ] = SecretStr("")
+    """The secret that belongs to `oidc_client_id`. Prefer the environment variable."""
+    oidc_audience: Annotated[str, Setting(shown="the client id", trust=_SERVER)] = ""
+    """The audience (`aud`) that a bearer token must have."""
+    oidc_role: Annotated[
+        Literal["user", "viewer", ""], Setting(accepts=("user", "viewer", '""'), trust=_SERVER)
+    ] = "user"
+    """Role of a new user who signs in. Empty: only users that an admin has added with
+    `openmanus users add NAME --subject SUBJECT` can sign in."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +342,8 @@ class Settings:
     max_steps: Annotated[int, _Positive, Setting(option="--max-steps", label="Steps")] = 100
     """Maximum number of model calls in a run. If you set this, it limits a whole plan. Otherwise
     the default applies to each plan step."""
+    own_workspace: bool = False
+    """Whether the workspace is the thread's default one: nobody has named it."""
     max_steps_set: bool = False
     """Whether somebody set it: then it bounds a whole plan, else each of its steps."""
     max_cost_usd: Annotated[
@@ -382,6 +440,7 @@ class Settings:
     browser: BrowserSettings = field(default_factory=BrowserSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
     prices: Annotated[
         Mapping[str, Mapping[str, float]],
         Setting(

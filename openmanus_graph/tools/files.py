@@ -1,7 +1,6 @@
 """`read_file` and `str_replace_editor`: the files of the workspace."""
 
 import collections
-import io
 import itertools
 import os
 import re
@@ -70,15 +69,13 @@ def read_file(  # the model is not shown `runtime`
     with naming_neighbours(workspace, where):
         if (folder := folder_shown(workspace, where)) is not None:
             return Observation(folder, listing=True)
-        known = _filled_in(session, password) if password else None
+        if password:
+            from openmanus_graph.backends.browser.secrets import Secrets
+
+            secrets = Secrets(session.settings.browser.secrets)
+            password = secrets.fill_in(password, _FILES_SITE)
         most = session.max_observation_chars
-        return text_of_file(session, path, most, pages, parse_lines(lines), known)
-
-
-def _filled_in(session: Session, password: str) -> str:
-    from openmanus_graph.backends.browser.secrets import Secrets
-
-    return Secrets(session.settings.browser.secrets).fill_in(password, _FILES_SITE)
+        return text_of_file(session, path, most, pages, parse_lines(lines), password or None)
 
 
 def text_of_file(
@@ -91,9 +88,7 @@ def text_of_file(
 ) -> Observation:
     """Return an excerpt of a file as text. Blocks; ToolError if it cannot be read.
 
-    Args:
-        pages: Of a document, such as "1-3,7"; None for all.
-        wanted: Lines of the chosen pages.
+    `pages` are those of a document, such as "1-3,7"; None for all.
     """
     images: tuple[str, ...] = ()
     with opened_file(*place_of(session, path)) as file:
@@ -123,7 +118,6 @@ def _read_text(
         if file_content.image_type(head):
             advice = "view it with str_replace_editor, or if you are not shown pictures " + advice
         raise ToolError(f"It is a {file_content.binary_kind(head)} of {size_text(size)}; {advice}.")
-    file.seek(len(encoding.bom))
     numbers = itertools.count()
     # Carriage returns in lines do not end them, as for grep and sed; but where nothing else does.
     line_end = "\n" if "\n" in head.decode(encoding.name, "replace") else None
@@ -154,8 +148,7 @@ def _read_text(
 
 def _lines(file: BinaryIO, encoding: text_file.Encoding, line_end: str | None) -> Iterator[str]:
     """Yield lines, and never hold a long one in memory. A `line_end` of None means any."""
-    reader = io.TextIOWrapper(file, encoding.name, errors="replace", newline=line_end)
-    try:
+    with text_file.opened_text(file, encoding, line_end) as reader:
         while line := reader.readline(MAX_LINE_CHARS):
             if line.endswith("\n"):
                 yield line[:-1].removesuffix("\r")
@@ -169,8 +162,6 @@ def _lines(file: BinaryIO, encoding: text_file.Encoding, line_end: str | None) -
             yield line + ending
             if more > _LONGEST_LINE:
                 return
-    finally:
-        reader.detach()
 
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
@@ -192,18 +183,6 @@ LineRange = Annotated[
     BeforeValidator(_range_numbers),
     WithJsonSchema({"type": "array", "items": declaration.INTEGER}),
 ]
-
-
-class _EditLock:
-    """Edits of a session run one at a time: two names may lead to the same file."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def close(self) -> None: ...
-
-    def handle_state(self) -> str:
-        return ""  # edits are in files: nothing would be lost
 
 
 @declaration.manus_tool(effect="workspace", resource=declaration.file_resource)
@@ -236,7 +215,9 @@ def str_replace_editor(  # the model is not shown `runtime`
         place, named = place_of(session, path)
         with naming_neighbours(place, named):
             return _view(session, place, named, view_range)
-    with naming_neighbours(workspace, path), session.handle("str_replace_editor", _EditLock).lock:
+    # Edits of a session run one at a time: two names may lead to the same file.
+    lock = session.cached_across_runs("edit lock", threading.Lock)
+    with naming_neighbours(workspace, path), lock:
         if command == "create":
             new = _required(file_text, "file_text", command)
             text = file_edits.create_file(workspace, path, new, overwrite=overwrite)
@@ -283,20 +264,21 @@ def _view(
     found = find(workspace, path, outputs=True)
     with opened_file(workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
-        is_image = bool(file_content.image_type(file.read(32)))
-        if is_image and size > MAX_IMAGE_BYTES:
+        picture = file_content.image_type(file.read(32))
+        if picture and size > MAX_IMAGE_BYTES:
             raise ToolError(
                 f"{shown(path)} is a picture of {size_text(size)}; the limit is "
                 f"{size_text(MAX_IMAGE_BYTES)}. Make a smaller copy with python_execute."
             )
-        if not is_image:
+        if not picture:
             file_edits.require_text_size(size, path)
         file.seek(0)
         data = file.read(size)
-    if file_content.image_type(data):
+    if picture:
+        relative = found.path if found else path
         if workspace is not session.workspace:  # such a file may be gone when the model sees it
-            return _view_image(data, path, str(session.workspace.keep(data, PurePath(path).suffix)))
-        return _view_image(data, path, found.path if found else path)
+            relative = str(session.workspace.keep(data, PurePath(path).suffix))
+        return _view_image(data, path, relative)
     if not data:
         return Observation(f"{shown(path)} is empty.")
     encoding, content = file_edits.decode_text(data, path)

@@ -36,7 +36,7 @@ class Team:
         return subprocess.run(
             [BIN / "openmanus", "users", *argv],
             cwd=self.served.folder,
-            env={**os.environ, "OPENMANUS_HOME": str(self.served.home)},
+            env=self.served.env,
             capture_output=True,
             text=True,
             check=False,
@@ -78,8 +78,11 @@ class Belongings:
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory, llm: OpenAIServer) -> Iterator[Team]:
-    env = {"OPENAI_BASE_URL": llm.base_url, "OPENMANUS_MODEL": "openai:m"}
-    with Served(tmp_path_factory.mktemp("team"), env) as served:
+    folder = tmp_path_factory.mktemp("team")
+    env = {**os.environ, "OPENAI_BASE_URL": llm.base_url, "OPENMANUS_MODEL": "openai:m"}
+    env["XDG_CONFIG_HOME"] = str(folder / "config")
+    (folder / "openmanus.toml").write_text('tools = ["+memory"]')
+    with Served(folder, env) as served:
         found = Team(served)
         roles = {"alice": "user", "bob": "user", "vera": "viewer", "ada": "admin"}
         for name, role in roles.items():
@@ -100,6 +103,8 @@ async def hers(team: Team, llm: OpenAIServer) -> AsyncIterator[Belongings]:
         page = Page(http, (await http.post("/app/api/threads")).json()["id"])
         run = (await page.ask(message=f"Say {SECRET}."))["run_id"]
         assert (await page.final())["status"] == "finished", page.seen
+        notes = (await http.get("/app/api/memory")).json()["notes"]
+        assert [one["path"] for one in notes] == [note["path"]]
         made = await http.post("/v1/responses", json={"model": "manus", "input": f"Say {SECRET}"})
         assert made.status_code == 200, made.text
         answer = made.json()

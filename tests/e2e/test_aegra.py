@@ -113,15 +113,21 @@ def a_cluster(
 
 
 @pytest.fixture(scope="module")
-def pair(
+def cluster(
     installed: Installed,
     model: OpenAIServer,
     postgres: Postgres,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[list[Worker]]:
-    """Two processes, for tests that leave them as they are; the first only takes requests."""
+) -> Iterator[Cluster]:
     with a_cluster(installed, model, postgres, tmp_path_factory.mktemp("pair")) as cluster:
-        yield cluster.start({"WORKER_COUNT": "0"}, {})
+        cluster.start({"WORKER_COUNT": "0"}, {})
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def pair(cluster: Cluster) -> list[Worker]:
+    """Two processes, for tests that leave them as they are; the first only takes requests."""
+    return cluster.workers
 
 
 def orders(cluster: Cluster) -> list[str]:
@@ -129,11 +135,17 @@ def orders(cluster: Cluster) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is_killed(
-    installed: Installed, model: OpenAIServer, postgres: Postgres, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "restarted"])
+async def test_all_runs_end_and_each_order_is_made_once_if_a_process_is(
+    installed: Installed,
+    model: OpenAIServer,
+    postgres: Postgres,
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
+    """Restarted means each of them, one after the other, while runs go on."""
     with a_cluster(installed, model, postgres, tmp_path) as cluster:
-        await see_through(cluster)
+        await see_through(cluster, restarts=number == signal.SIGTERM)
 
 
 def is_stopped_at_work(cluster: Cluster, worker: Worker) -> bool:
@@ -150,8 +162,10 @@ def is_stopped_at_work(cluster: Cluster, worker: Worker) -> bool:
     return False
 
 
-async def see_through(cluster: Cluster) -> None:
-    first, second = cluster.start({}, {})
+async def see_through(cluster: Cluster, *, restarts: bool) -> None:
+    drain = {"WORKER_DRAIN_TIMEOUT": "1"}
+    first, second = cluster.start(drain, drain)
+    third: list[Worker] = []
     async with first.sdk() as one, second.sdk() as other:
         threads = [await one.threads.create() for _ in range(RUNS)]
         runs = [
@@ -164,10 +178,16 @@ async def see_through(cluster: Cluster) -> None:
             )
         ]  # fmt: skip
         await eventually(lambda: len(orders(cluster)) > RUNS * EFFECTS // 3)
-        await eventually(lambda: is_stopped_at_work(cluster, first))
-        first.end(signal.SIGKILL)
-        ended = [await ended_run(other, run) for run in runs]
-        states = [await other.threads.get_state(thread["thread_id"]) for thread in threads]
+        if restarts:
+            third += await asyncio.to_thread(cluster.start, {})
+            for worker in (first, second):
+                await asyncio.to_thread(worker.end, signal.SIGTERM)
+        else:
+            await eventually(lambda: is_stopped_at_work(cluster, first))
+            first.end(signal.SIGKILL)
+    async with [*third, second][0].sdk() as left:
+        ended = [await ended_run(left, run) for run in runs]
+        states = [await left.threads.get_state(thread["thread_id"]) for thread in threads]
     assert Counter(run["status"] for run in ended) == {"success": RUNS}
     assert Counter(state["values"]["status"] for state in states) == {"finished": RUNS}
     expected = {f"n{number}-{item}" for number in range(RUNS) for item in range(EFFECTS)}
@@ -231,10 +251,54 @@ async def test_the_page_works_on_each_process(pair: list[Worker]) -> None:
         assert thread not in await statuses(http)
 
 
+async def test_each_user_has_own_threads(
+    cluster: Cluster, bare_cli: Cli, model: OpenAIServer
+) -> None:
+    first, second = cluster.workers
+    bare_cli.env["OPENMANUS_DATABASE_URL"] = cluster.database_url
+    tokens = {one: bare_cli.run("users", "add", one).stdout.strip() for one in ("alice", "bob")}
+    headers = {one: {"Authorization": f"Bearer {token}"} for one, token in tokens.items()}
+    wish = {"agent": "manus", "message": "Order figs"}
+    run = {"assistant_id": "manus", "input": {"messages": [{"role": "user", "content": "Order x"}]}}
+    async with first.http() as machine, second.http() as hers, second.http() as his:
+        hers.headers.update(headers["alice"])
+        his.headers.update(headers["bob"])
+        thread = (await hers.post("/app/api/threads")).json()["id"]
+        begun = await hers.post(f"/app/api/threads/{thread}/runs", json=wish)
+        assert begun.status_code == httpx.codes.ACCEPTED, begun.text
+        joined = await hers.get(f"/threads/{thread}/runs/{begun.json()['run_id']}/join")
+        assert joined.is_success, joined.text
+        assert (await hers.get(f"/threads/{thread}/state")).json()["values"]["answer"]
+        own = (await his.post("/threads", json={})).json()["thread_id"]
+        for http in (his, machine):
+            for path in ("", "/state", "/history", "/runs"):
+                for base in ("/threads", "/app/api/threads"):
+                    seen = await http.get(f"{base}/{thread}{path}")
+                    assert seen.status_code in (403, 404, 405), (base, path, seen.text)
+            found = (await http.post("/threads/search", json={})).json()
+            assert thread not in {one["thread_id"] for one in found}
+            assert thread not in await statuses(http)
+            refused = await http.post(f"/threads/{thread}/runs/wait", json=run)
+            assert refused.status_code == httpx.codes.NOT_FOUND
+        asked = len(model.requests)
+        for aim in (
+            {"config": {"thread_id": thread, "metadata": {"thread_id": thread}}},
+            {"config": {"configurable": {"thread_id": thread}}},
+            {"metadata": {"thread_id": thread}}, {"checkpoint": {"thread_id": thread}},
+        ):  # fmt: skip
+            await his.post(f"/threads/{own}/runs/wait", json={**run, **aim})
+        assert "figs" not in str([one.body for one in model.requests[asked:]])
+        assert f"workspace/{thread}" not in str([one.body for one in model.requests[asked:]])
+        assert len(model.requests) > asked
+        found = await hers.get(f"/threads/{thread}/state")
+        assert "Order x" not in found.text
+        assert thread in await statuses(hers)
+
+
 async def test_both_forms_of_the_token_open_it_and_monitors_need_none(pair: list[Worker]) -> None:
     worker = pair[0]
     async with httpx.AsyncClient(base_url=worker.url) as nobody:
-        for path in ("/ok", "/health"):
+        for path in ("/ok", "/health", "/ready"):
             assert (await nobody.get(path)).status_code == httpx.codes.OK
         for path in ("/threads/search", "/assistants/search"):
             refused = await nobody.post(path, json={})
@@ -279,6 +343,51 @@ async def test_a_second_run_on_a_thread_is_refused_while_one_works(
             assert (await other.threads.get_state(thread))["values"]["answer"] == "Waited."
     finally:
         go_on.set()
+        model.script[:] = [next_order]
+
+
+async def test_what_its_ttl_deletes_is_gone_here_too_but_not_what_waits_or_is_pinned(
+    installed: Installed, model: OpenAIServer, postgres: Postgres, tmp_path: Path
+) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        asks = own_words(body["messages"][-1]["content"]) == "Ask"
+        return Reply(calls=(Call("ask_human", {"inquire": "?"}),)) if asks else Reply("Said.")
+
+    model.script[:] = [reply]
+    ttl = json.dumps({"default_ttl": 0.2, "sweep_interval_minutes": 0.01})
+    try:
+        with a_cluster(installed, model, postgres, tmp_path) as cluster:
+            (worker,) = cluster.start({"AEGRA_THREAD_TTL": ttl})
+            async with worker.sdk() as client:
+                ids: list[str] = []
+                for text in ("Say", "Ask", "Say, pinned"):
+                    ids.append((await client.threads.create())["thread_id"])
+                    wish = {"messages": [{"role": "user", "content": text}]}
+                    await client.runs.wait(ids[-1], "manus", input=wish)
+                with psycopg.connect(cluster.database_url, autocommit=True) as connection:
+                    table = "openmanus.threads"
+                    pin = f"UPDATE {table} SET pinned = 1 WHERE id = %s"
+                    connection.execute(pin.encode(), (ids[2],))
+
+                    def count(name: str, column: str, thread: str) -> int:
+                        query = f"SELECT count(*) FROM openmanus.{name} WHERE {column} = %s"
+                        rows = connection.execute(query.encode(), (thread,)).fetchall()
+                        return int(rows[0][0])
+
+                    assert count("checkpoints", "thread_id", ids[0])
+                    await eventually(lambda: not count("threads", "id", ids[0]))
+                    assert not count("checkpoints", "thread_id", ids[0])
+                    swept = "SELECT count(*) FROM thread WHERE thread_id = %s"
+
+                    def is_swept() -> bool:
+                        return connection.execute(swept.encode(), (ids[0],)).fetchone() == (0,)
+
+                    await eventually(is_swept)
+                    await asyncio.sleep(15)  # the others' time is over, too
+                    for thread in ids[1:]:
+                        assert (await client.threads.get(thread))["thread_id"] == thread
+                        assert count("checkpoints", "thread_id", thread)
+    finally:
         model.script[:] = [next_order]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.threads import JournalTable
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
@@ -72,11 +72,11 @@ def test_of_many_threads_the_newest_are_listed_and_the_rest_is_told(
     assert cli.run("run", "the last", "--thread", "zz").code == 0
     database = open_database(DatabaseUrl.in_folder(cli.home))
     rows = [(f"20260101-{number:06d}-ab", "manus", f"task {number}") for number in range(10_000)]
-    database.run_many(
+    add = (
         "INSERT INTO threads (id, agent, task, options, status, rowid)"
-        " VALUES (?, ?, ?, '{}', 'running', -10000 + ?)",
-        [(*row, number) for number, row in enumerate(rows)],
+        " VALUES (?, ?, ?, '{}', 'running', -10000 + ?)"
     )
+    database.run_many((add, [(*row, number) for number, row in enumerate(rows)]))
     listed, as_json, longer = cli.run_all(
         ["threads"], ["threads", "--json"], ["threads", "--limit", "120"]
     )
@@ -89,6 +89,45 @@ def test_of_many_threads_the_newest_are_listed_and_the_rest_is_told(
     assert cli.run("threads", "--limit", "0").code == 2
     assert "Write more of the id" in cli.run("show", "2026").stderr
     assert cli.run("show", "20260101-000007").stdout.startswith("# Thread 20260101-000007-ab")
+
+
+def test_threads_of_the_terminal_are_found_pinned_archived_and_deleted(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    shell = Call("bash", {"command": "echo; echo 'the palimpsest is 木版画'"})
+    model.add(Reply("I look.", calls=(shell,)), Reply("It is an École of Berlin."))
+    model.add(*(Reply(f"done {number}") for number in range(3)))
+    for name, task in (("aaaa-1", "Look at it"), *((f"bbbb-{n}", "Count") for n in range(3))):
+        assert cli.run("run", task, "--thread", name).code == 0
+
+    def listed(*options: str) -> list[str]:
+        lines = cli.run("threads", "--json", *options).stdout.splitlines()
+        return [json.loads(line)["id"] for line in lines]
+
+    for words in ("palimp", "版画", "ECOLE berlin", "look", "i loo"):
+        assert listed("--search", words) == ["aaaa-1"], words
+    assert listed("--search", "palimpsest nowhere") == []
+    assert listed("--search", "done") == ["bbbb-2", "bbbb-1", "bbbb-0"]
+    found = cli.run("threads", "--search", '"PALIMPSEST')
+    assert "\n     the palimpsest is 木版画\n" in found.stdout
+    assert cli.run("threads", "pin", "aaaa").code == 0
+    assert cli.run("threads", "archive", "bbbb-0", "bbbb-1").code == 0
+    assert listed() == ["aaaa-1", "bbbb-2"]
+    assert listed("--all") == ["aaaa-1", "bbbb-2", "bbbb-1", "bbbb-0"]
+    assert listed("--archived") == ["bbbb-1", "bbbb-0"]
+    assert "[pinned] Look at it" in cli.run("threads").stdout
+    assert cli.run("threads", "unpin", "aaaa-1").code == 0
+    assert cli.run("threads", "unarchive", "bbbb-1").code == 0
+    assert listed() == ["bbbb-2", "bbbb-1", "aaaa-1"]
+    model.add(Reply("more"))
+    assert cli.run("run", "Count on", "--thread", "bbbb-0").code == 0
+    assert listed()[0] == "bbbb-0", "a thread that works again is not archived"
+    unknown = cli.run("threads", "delete", "bbbb-0", "no-such-thread")
+    assert unknown.code == 2
+    assert listed()[0] == "bbbb-0", "none is deleted if one is unknown"
+    assert cli.run("threads", "delete", "bbbb-0", "aaaa").code == 0
+    assert listed("--all") == ["bbbb-2", "bbbb-1"]
+    assert listed("--search", "palimpsest") == []
 
 
 def test_the_list_loads_neither_graphs_nor_models(cli: Cli) -> None:

@@ -277,7 +277,7 @@ async def test_ten_thousand_events_are_sent_whole_and_in_order(
         write = """if True:
             import json, sys, pathlib
             from openmanus_graph.backends.persistence.database import open_database
-            from openmanus_graph.backends.persistence.threads import JournalTable
+            from openmanus_graph.backends.persistence.journal import JournalTable
             from openmanus_graph.state.addresses import DatabaseUrl
             table = JournalTable(open_database(DatabaseUrl.in_folder(pathlib.Path(sys.argv[1]))))
             last = table.last(sys.argv[2])

@@ -19,11 +19,12 @@ from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, LedgerEntry, open_ledger
 from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
 from openmanus_graph.backends.persistence.sqlite_checkpointer import CHECKPOINTS
 from openmanus_graph.backends.persistence.steering import SteeringMessages, open_steering
-from openmanus_graph.backends.persistence.threads import JournalTable, Threads
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import StorageError, UnavailableError
@@ -93,7 +94,7 @@ def test_a_damaged_thread_is_listed_and_costs_no_other(damage: str) -> None:
         threads.begin(name, "manus", "task", {"max_steps": 3}, None)
     rows.run(f"UPDATE threads SET {damage} WHERE id = 'hit'")
     expected = {"hit": "damaged", "sound": "running"}
-    assert {one.id: one.status for one in threads.all()} == expected
+    assert {one.id: one.status for one in threads.newest(99)} == expected
     assert {one.id: one.status for _, one in threads.page(9, None, "")} == expected
     hit = threads.find("hit")
     assert hit is not None
@@ -193,12 +194,13 @@ async def use_all(database: Database) -> None:
         await ledger.find(key)
         await ledger.intend(key, {}, "c")
         await ledger.conclude(key, {}, {"text": "paid"})
-        journal.write(name, [(journal.last(name) + 1, '{"type": "notice"}')])
+        journal.write(name, [(journal.last(name) + 1, '{"type": "notice"}')], ["a text"])
         journal.read(name, 0)
         await steering.add(name, "text")
         await steering.of(name)
-    threads.all()
+    threads.newest(99)
     threads.page(9, None, "task")
+    threads.lines(["a", "b"], "text")
 
 
 async def test_a_locked_database_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +258,8 @@ def test_threads_are_listed_by_their_last_run_whatever_the_clock_says() -> None:
         threads.begin(name, "manus", "task", {}, None)
         rows.run("UPDATE threads SET updated = '2000-01-01' WHERE id = ?", (name,))
         rows.run("UPDATE threads SET created = '1999-01-01' WHERE id = 'a'")
-    assert [thread.id for thread in threads.all()] == ["a", "c", "b"]
-    assert threads.all()[0].created == "1999-01-01"
+    assert [thread.id for thread in threads.newest(99)] == ["a", "c", "b"]
+    assert threads.newest(99)[0].created == "1999-01-01"
 
 
 def test_a_lock_that_cannot_be_taken_is_named(tmp_path: Path) -> None:

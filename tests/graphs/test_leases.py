@@ -20,6 +20,7 @@ from openmanus_graph.backends.persistence import leases
 from openmanus_graph.backends.persistence.backend import Database, LeaseLostError
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import close_databases, open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.leases import (
     Holder,
     ThreadInUseError,
@@ -29,7 +30,7 @@ from openmanus_graph.backends.persistence.leases import (
 )
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger
 from openmanus_graph.backends.persistence.steering import SteeringMessages
-from openmanus_graph.backends.persistence.threads import JournalTable, Threads
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import hold_thread, is_running

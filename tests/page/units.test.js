@@ -3,7 +3,7 @@ import test from "node:test";
 import { JS } from "./texts.js";
 
 const { changedLines, editOf, sideBySide } = await import(`${JS}/diff.js`);
-const { bytes, callSummary, duration, money } = await import(`${JS}/format.js`);
+const { bytes, callSummary, duration, groupName, groupRank, money } = await import(`${JS}/format.js`);
 const { languageOf, parts } = await import(`${JS}/highlight.js`);
 const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
 const { modelOf } = await import(`${JS}/reducer.js`);
@@ -19,6 +19,24 @@ test("places of a text are filled with what they are given, and nothing else", (
   assert.equal(t("{a} and {b}", { a: "{b}" }), "{b} and {b}");
   assert.equal(tn(1, "{n} step", "{n} steps"), "1 step");
   assert.equal(tn(1234, "{n} step", "{n} steps"), "1,234 steps");
+});
+
+test("threads are grouped by the days and months of this place", () => {
+  const now = new Date(2026, 2, 31, 0, 30); // half an hour after midnight
+  const group = (...date) => {
+    const iso = new Date(...date).toISOString();
+    return groupName(groupRank(iso, now), iso, now);
+  };
+  assert.equal(group(2026, 2, 31, 0, 1), "Today");
+  assert.equal(group(2027, 0, 1), "Today"); // a clock that was wrong
+  assert.equal(group(2026, 2, 30, 23, 59), "Yesterday");
+  assert.equal(group(2026, 2, 24), "Previous 7 days");
+  assert.equal(group(2026, 2, 23, 23, 59), "Previous 30 days");
+  assert.equal(group(2026, 2, 1), "Previous 30 days");
+  assert.equal(group(2026, 1, 28), "February");
+  assert.equal(group(2025, 11, 31), "December 2025");
+  assert.equal(groupRank("", now), 1);
+  assert.ok(groupRank("2024-03-01", now) > groupRank("2025-03-01", now));
 });
 
 test("an edit is found in the call of the editor alone", () => {
@@ -125,4 +143,10 @@ test("the mark around text from outside is made for the model, and not shown", a
   assert.equal(withoutMark("<untrusted-0a1b2c3d>\nPage\nx\n</untrusted-0a1b2c3d>\nmore"), "Page\nx\nmore");
   assert.equal(withoutMark("<untrusted-0a1b2c3d>\nPage"), "<untrusted-0a1b2c3d>\nPage");
   assert.equal(withoutMark(null), "");
+});
+
+test("all days between two are named, over the end of a year too", async () => {
+  const { daysBetween } = await import(`${JS}/plots.js`);
+  assert.deepEqual(daysBetween("2025-12-30", "2026-01-02"), ["2025-12-30", "2025-12-31", "2026-01-01", "2026-01-02"]);
+  assert.deepEqual(daysBetween("2026-01-02", "2026-01-01"), []);
 });

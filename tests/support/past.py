@@ -8,7 +8,8 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.backend import Database
 from openmanus_graph.backends.persistence.database import close_databases, open_database
-from openmanus_graph.backends.persistence.threads import JournalTable, Threads
+from openmanus_graph.backends.persistence.journal import JournalTable
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.state.addresses import DatabaseUrl
 
 MANY_THREADS = 1000

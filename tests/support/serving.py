@@ -24,7 +24,7 @@ from tests.support.zygote import Zygote
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parent.parent.parent
-READY = "OpenManus: "
+READY, READY_JSON = "OpenManus: ", '"message": "Serving at http'
 
 Event = dict[str, Any]
 
@@ -104,6 +104,10 @@ class Served:
             for line in lines:
                 log.write(line)
                 log.flush()
+                if READY_JSON in line:  # which never holds the token
+                    self.url = str(json.loads(line)["message"]).removeprefix("Serving at ")
+                    self.token = (self.home / "server-token").read_text().strip()
+                    ready.set()
                 if line.startswith(READY):
                     page = line.removeprefix(READY).strip()
                     self.url, _, self.token = page.partition("/app#token=")

@@ -1,8 +1,9 @@
-"""One Chromium and one tab for all tests of pages; each loads the page that it needs."""
+"""One Chromium and one tab for all tests of pages, and a session with an empty workspace."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,8 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from openmanus_graph.backends.browser.browsers import find_browser
 from openmanus_graph.backends.browser.page.frames import prepare_context
+from openmanus_graph.runtime.session import Session
+from openmanus_graph.testing.replays import tool_session
 from tests.support.browsing import Browsing
 from tests.support.chromium import is_drawn
 from tests.support.shop import Shop, shop
@@ -22,6 +25,14 @@ def site() -> Iterator[str]:
     """Serve the pages written for the tests."""
     with serving() as url:
         yield url
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """Open a session whose workspace is empty."""
+    session = tool_session(tmp_path / "work")
+    yield session
+    session.close()
 
 
 @pytest.fixture

@@ -10,10 +10,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import pytest
 import yaml
 
 from openmanus_graph.graphs.catalog import agent_names, is_ours
 from openmanus_graph.interfaces.server.aegra import SharedGraph
+from openmanus_graph.interfaces.server.guard import ServerGuard
+from openmanus_graph.interfaces.service.http import END_S
 from tests.support.aegra import page_command
 
 ROOT = Path(__file__).parent.parent.parent
@@ -78,3 +82,56 @@ def test_the_image_is_no_roots_and_made_of_files_that_there_are() -> None:
     extras = re.findall(r'"/source\[([\w,]+)\]"', DOCKERFILE)[0].split(",")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras) <= set(project["optional-dependencies"])
+
+
+MANIFESTS: list[dict[str, Any]] = list(
+    yaml.safe_load_all((DEPLOY / "kubernetes" / "openmanus.yaml").read_text())
+)
+PODS = {
+    one["metadata"]["name"]: one["spec"]["template"]["spec"]
+    for one in MANIFESTS
+    if one["kind"] == "Deployment"
+}
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}")
+def test_kubernetes_accepts_its_manifests(manifest: dict[str, Any]) -> None:
+    """By the schemas that are published for the newest version and for an old one."""
+    for version in ("1.37", "1.28"):
+        kubernetes_validate.validate(manifest, version, strict=True)
+    wrong = {**manifest, "spec": {**manifest["spec"], "replica": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, "1.37", strict=True)
+
+
+def test_the_pods_are_asked_for_what_the_server_answers_without_a_token() -> None:
+    def app(_: Any, __: Any, ___: Any) -> None: ...
+
+    guard = ServerGuard(app)  # type: ignore[arg-type]  # it is not called
+    for pod in PODS.values():
+        (container,) = pod["containers"]
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[kind]["httpGet"]
+            headers = [
+                (one["name"].lower().encode(), one["value"].encode())
+                for one in asked["httpHeaders"]
+            ]
+            scope = {"type": "http", "method": "GET", "path": asked["path"], "headers": headers}
+            assert guard._refusal(scope, None) is None  # pyright: ignore[reportPrivateUsage]
+        assert container["livenessProbe"]["httpGet"]["path"] == "/ok"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+def test_a_pod_has_time_to_end_and_no_rights() -> None:
+    assert PODS.keys() == {"openmanus-page", "openmanus-worker"}
+    for pod in PODS.values():
+        (container,) = pod["containers"]
+        set_here = {one["name"]: one["value"] for one in container["env"]}
+        before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+        needed = before + float(set_here["WORKER_DRAIN_TIMEOUT"]) + END_S
+        assert pod["terminationGracePeriodSeconds"] > needed
+        assert pod["securityContext"]["runAsUser"] == 1000  # of the Dockerfile
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["envFrom"] == [{"secretRef": {"name": "openmanus"}}]
+    assert "--uid 1000" in DOCKERFILE
+    assert "EXPOSE 2026" in DOCKERFILE

@@ -2,7 +2,6 @@
 
 import io
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from openmanus_graph.backends.charts.tables import read_table
 from openmanus_graph.backends.files.file_content import content_problem
 from openmanus_graph.backends.files.text_file import detect_encoding, encoding_of
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.files import read_file, str_replace_editor
+from openmanus_graph.testing.replays import tool_runtime
+from openmanus_graph.tools.files import str_replace_editor
+from tests.support.documents import read
 
 LATE = "id,note\n" + "".join(f"{i},plain ascii text number {i}\n" for i in range(9000))
 SENTENCES = [
@@ -31,19 +31,6 @@ SENTENCES = [
     ("gb2312", "中"), ("cp932", "ﾃｽﾄ ﾊﾝｶｸｶﾅ です"), ("cp932", "・リスト,名前"),
     ("iso8859_2", "Příliš žluťoučký kůň úpěl"), ("cp1251", 'TITLE "Опиум роз"'),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = tool_session(tmp_path / "work")
-    yield session
-    session.close()
-
-
-def read(session: Session, name: str, **arguments: str) -> str:
-    args = {"path": name, "runtime": tool_runtime(session), **arguments}
-    call = {"type": "tool_call", "id": "call_1", "name": "read_file", "args": args}
-    return str(read_file.invoke(call).content)
 
 
 @pytest.mark.parametrize(("encoding", "text"), SENTENCES)
@@ -65,7 +52,7 @@ def test_every_reader_decides_over_the_whole_file(
 ) -> None:
     path = session.workspace.root / "a.csv"
     path.write_bytes(f"{LATE}9001,{text}\n".encode(encoding))
-    assert f"9001,{text}" in read(session, "a.csv", lines="9002-")
+    assert f"9001,{text}" in read(session, "a.csv", lines="9002-").text
     with path.open("rb") as file:
         table, _ = read_table(file, "a.csv")
         assert table.iloc[-1, 1] == text
@@ -89,12 +76,12 @@ def test_every_reader_decides_over_the_whole_file(
 )  # fmt: skip
 def test_undecodable_bytes_are_said(session: Session, data: bytes, said: str) -> None:
     (session.workspace.root / "a.txt").write_bytes(data)
-    assert said in read(session, "a.txt").partition("\n")[0]
+    assert said in read(session, "a.txt").text.partition("\n")[0]
 
 
 def test_a_real_replacement_character_is_not_counted(session: Session) -> None:
     (session.workspace.root / "a.txt").write_text("already \ufffd broken\n", encoding="utf-8")
-    assert "not valid" not in read(session, "a.txt")
+    assert "not valid" not in read(session, "a.txt").text
 
 
 def test_an_edit_keeps_the_bytes_that_could_not_be_decoded(session: Session) -> None:

@@ -1,7 +1,6 @@
 """File names that are no text: as they are listed, tools take them."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,20 +13,13 @@ from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.open_beneath import named, shown
 from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.testing.replays import tool_runtime, tool_session
+from openmanus_graph.testing.replays import tool_runtime
 from openmanus_graph.tools.files import read_file, str_replace_editor
 
 NAMES = [
     b"caf\xe9.csv", b"\xd7\xee\xba\xf3.csv", b"a\nb.csv", b"tab\t'quote'\\\xff.csv",
     "right\u202eleft.csv".encode(), b"dir\xfc/\xe9.csv", b"it's \xe9.csv",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = tool_session(tmp_path / "work")
-    yield session
-    session.close()
 
 
 def call(session: Session, tool: str, **arguments: str) -> Observation:

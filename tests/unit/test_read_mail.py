@@ -2,34 +2,19 @@
 
 import base64
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
 from openmanus_graph.backends.files import mail as mail_files
+from openmanus_graph.backends.files.child import Extras
 from openmanus_graph.backends.files.file_content import document_kind
-from openmanus_graph.backends.files.records import Extras
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
-from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.files import read_file
-from tests.support.documents import rendered
+from tests.support.documents import read, rendered
 from tests.support.outlook import compound_file, outlook_mail, storage
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = tool_session(tmp_path / "work")
-    yield session
-    session.close()
-
-
-def read(session: Session, path: str) -> str:
-    args = {"path": path, "runtime": tool_runtime(session)}
-    call = {"type": "tool_call", "id": "call_1", "name": "read_file", "args": args}
-    return str(read_file.invoke(call).content)
 
 
 def shown(data: bytes, suffix: str = ".eml", max_chars: int = 7000) -> str:
@@ -94,12 +79,12 @@ def test_attachments_are_listed_and_saved(session: Session) -> None:
     mail.add_attachment(message(Subject="Inner"))
     mail.add_attachment(b"x", maintype="image", subtype="png", filename="../../evil/..\\n.png")
     (session.workspace.root / "a.eml").write_bytes(bytes(mail))
-    text = read(session, "a.eml")
+    text = read(session, "a.eml").text
     assert "- päge.csv (text/csv, 8 bytes)\n- message 'Inner' (message/rfc822, " in text
     assert "- n.png (image/png, 1 bytes)" in text
     saved = dict(row.strip("[]").split(": ") for row in text.splitlines() if ": /" in row)
     assert Path(saved["päge.csv"]).read_bytes() == b"a,b\n1,2\n"
-    assert "Subject: Inner" in read(session, saved["message 'Inner'"])
+    assert "Subject: Inner" in read(session, saved["message 'Inner'"]).text
     assert Path(saved["n.png"]).read_bytes() == b"x"
 
 
@@ -109,7 +94,7 @@ def test_attachments_in_a_mailbox_are_saved(session: Session) -> None:
     line = b"From a@x.example Mon Jan  1 00:00:00 2024\n"
     data = b"\n".join(line + bytes(mail) for _ in range(30))
     (session.workspace.root / "a.mbox").write_bytes(data)
-    text = read(session, "a.mbox")
+    text = read(session, "a.mbox").text
     assert text.count("[a.bin: ") == 20
     place = Path(text.partition("[a.bin: ")[2].partition("]")[0])
     assert place.read_bytes() == b"x"
@@ -151,7 +136,7 @@ def test_200_attachments_are_bounded(session: Session) -> None:
     for number in range(200):
         mail.add_attachment(b"x", maintype="a", subtype="b", filename=f"{number}.bin")
     (session.workspace.root / "a.eml").write_bytes(bytes(mail))
-    text = read(session, "a.eml")
+    text = read(session, "a.eml").text
     assert "- 19.bin (a/b, 1 bytes)\n[180 more attachments, which are not saved]" in text
     assert len(text) < 5000
 
@@ -207,7 +192,7 @@ SENT = {0x0037: "Größe", 0x0C1A: "Ann", 0x0C1F: "ann@x.example"}
 def test_outlook_mail_shows_headers_text_and_attachments(session: Session) -> None:
     data = outlook_mail({**SENT, 0x1000: "Hello\r\nthere"}, RECIPIENTS, [TABLE])
     (session.workspace.root / "a.msg").write_bytes(data)
-    text = read(session, "a.msg")
+    text = read(session, "a.msg").text
     assert 'From: "Ann" <ann@x.example>\nTo: Bob <bob@x.example>\nCc: Cy <cy@x.example>' in text
     assert "Subject: Größe\n\nHello\nthere\n\nAttachments" in text
     assert "- größe.csv (text/csv, 7.8 KB)" in text

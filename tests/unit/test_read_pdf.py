@@ -1,7 +1,6 @@
 """PDF files as people fill in, comment, scan and encrypt them."""
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from openmanus_graph.backends.files import documents, pdf
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.setting_declaration import parse_secret
-from openmanus_graph.state.tool_traits import Observation
-from openmanus_graph.testing.replays import tool_runtime, tool_session
-from openmanus_graph.tools.files import read_file
+from tests.support.documents import read
 from tests.support.documents import rendered as rendered_document
 from tests.support.pdfs import page_of, pdf_of, scans
 
@@ -31,21 +28,6 @@ STAMP = "/Type /Annot /Subtype /Stamp /Rect [10 10 120 40]"
 def box(name: str, stored: str, shown: str = "Yes") -> str:
     look = f"/AP << /N << /{shown} 9 0 R /Off 9 0 R >> >>"
     return f"<< {WIDGET} /FT /Btn /T ({name}) {stored} {look} >>"
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = tool_session(tmp_path / "work")
-    yield session
-    session.close()
-
-
-def read(session: Session, path: str, **arguments: str) -> Observation:
-    args = {"path": path, "runtime": tool_runtime(session), **arguments}
-    call = {"type": "tool_call", "id": "call_1", "name": "read_file", "args": args}
-    observation = read_file.invoke(call).artifact
-    assert isinstance(observation, Observation)
-    return observation
 
 
 def rendered(data: bytes, password: str | None = None) -> str:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.backends.persistence.accounts import User
 from openmanus_graph.backends.sandbox import (
     choose,
     scratch,
@@ -26,6 +27,7 @@ from openmanus_graph.backends.sandbox.confinement import Sandbox, sandbox_of
 from openmanus_graph.backends.sandbox.process_tree import make_group, rlimits
 from openmanus_graph.backends.sandbox.scratch import make_scratch, remove_folder
 from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.interfaces.service.accounts import acting_as, require_separation
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.settings import SandboxSettings
@@ -295,6 +297,23 @@ def test_auto_takes_bubblewrap_and_falls_back_with_a_warning(
     assert choice.name == "none"
     unconfined = choice(layout(tmp_path / "w", tmp_path / "s"), SandboxSettings())
     assert "every file of this account" in unconfined.warning
+
+
+def test_without_a_sandbox_only_the_machines_own_user_has_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(_: SandboxSettings) -> Probe:
+        return Probe("x", False, "not here")
+
+    require_separation(SandboxSettings())
+    with acting_as(User("alice", "admin")):
+        require_separation(SandboxSettings())
+        monkeypatch.setattr(choose.Bwrap, "probe", missing)
+        monkeypatch.setattr(choose.Nono, "probe", missing)
+        require_separation(SandboxSettings(mode="none"))
+        with pytest.raises(ConfigError, match="No sandbox works on this server"):
+            require_separation(SandboxSettings())
+    require_separation(SandboxSettings())
 
 
 @contextlib.contextmanager

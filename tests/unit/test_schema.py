@@ -112,7 +112,7 @@ def test_files_that_can_only_be_read_are_read_as_they_are() -> None:
     migrate: Callable[..., None] = vars(sqlite)["_migrate"]
     address = f"{url.file.as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
-        migrate(database, url.file, (*VERSIONS, (NEXT,)), shrinks=False)
+        migrate(database, url.file, (*VERSIONS, (NEXT,)))
         assert database.execute("SELECT count(*) FROM threads").fetchone() == (1,)
     assert version_of(url) == len(VERSIONS)
 
@@ -121,7 +121,7 @@ def test_processes_that_open_a_new_file_at_once_make_its_tables_once(tmp_path: P
     with ThreadPoolExecutor(4) as pool:
         opened = list(pool.map(SqliteDatabase, [tmp_path / "new.db"] * 4))
     begin(opened[0])
-    assert [len(Threads(database).all()) for database in opened] == [1] * 4
+    assert [len(Threads(database).newest(99)) for database in opened] == [1] * 4
     for database in opened:
         database.close()
 
@@ -142,7 +142,7 @@ def test_a_file_whose_tables_another_process_makes_meanwhile_is_read(
     monkeypatch.setattr(sqlite_backend, "has_tables", raced)
     opened.append(SqliteDatabase(path))
     begin(opened[1])
-    assert [len(Threads(database).all()) for database in opened] == [1, 1]
+    assert [len(Threads(database).newest(99)) for database in opened] == [1, 1]
     for database in opened:
         database.close()
 
@@ -159,6 +159,7 @@ def test_both_backends_have_the_same_columns(postgres: Postgres) -> None:
     ours = open_database(database_url()).run(
         "SELECT tables.name, columns.name FROM sqlite_master AS tables,"
         " pragma_table_info(tables.name) AS columns WHERE tables.type = 'table'"
+        " AND tables.name NOT LIKE 'text\\_words%' ESCAPE '\\'"
     )
-    assert set(ours) == theirs
+    assert {*ours, ("texts", "words")} == theirs
     close_databases()

@@ -12,7 +12,7 @@ import pytest
 
 from openmanus_graph.backends.persistence import sqlite
 from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.backends.persistence.threads import JournalTable
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal

@@ -8,8 +8,9 @@ from langchain_core.messages import HumanMessage
 
 from openmanus_graph.backends.persistence.backend import DamagedRowError, Database
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.recording import ModelCallRecords, NewCall
-from openmanus_graph.backends.persistence.threads import JournalTable, Threads
+from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.snapshots.shared_files import (
     FileLocation,
     find_location,
@@ -30,9 +31,9 @@ def titles(database: Database) -> list[str]:
 
 def test_many_rows_are_written_all_or_none(database: Database) -> None:
     insert = "INSERT INTO titles (thread, title) VALUES (?, ?)"
-    database.run_many(insert, [("a", "1"), ("b", "2")])
+    database.run_many((insert, [("a", "1")]), (insert, [("b", "2")]))
     with pytest.raises(StorageError):
-        database.run_many(insert, [("c", "3"), ("a", "again")])
+        database.run_many((insert, [("c", "3")]), (insert, [("a", "again")]))
     assert titles(database) == ["1", "2"]
 
 
@@ -74,18 +75,18 @@ def test_threads_are_found_listed_and_deleted_with_all_their_rows(database: Data
     threads, journal = Threads(database), JournalTable(database)
     for name in ("thread-a", "thread-b"):
         threads.begin(name, "manus", f"the task of {name}", {"max_steps": 3}, HumanMessage("go"))
-        journal.write(name, [(1, '{"type": "notice", "text": "50% of it"}')])
+        journal.write(name, [(1, '{"type": "notice", "text": "50% of it"}')], ["50% of it"])
     threads.end("thread-a", "finished")
     threads.rename("thread-b", "Another_title")
-    assert [one.id for one in threads.all()] == ["thread-b", "thread-a"]
-    assert [one.id for _, one in threads.page(9, None, "r_T")] == ["thread-b"]
+    assert [one.id for one in threads.newest(99)] == ["thread-b", "thread-a"]
+    assert [one.id for _, one in threads.page(9, None, "ANOTHER_ti")] == ["thread-b"]
     assert threads.beginning_with(["thread-"]) == ["thread-b", "thread-a"]
     assert threads.existing(["thread-a", "no"]) == {"thread-a"}
     found, message = threads.find("thread-a"), threads.newest_message("thread-a")
     assert found is not None
     assert message is not None
     assert (found.status, found.options, message.text) == ("finished", {"max_steps": 3}, "go")
-    assert journal.search("50% OF") == {"thread-a": "50% of it", "thread-b": "50% of it"}
+    assert threads.lines(["thread-a", "no"], "50% OF") == {"thread-a": "50% of it", "no": ""}
     threads.delete("thread-a")
     assert threads.find("thread-a") is None
     assert (journal.last("thread-a"), journal.last("thread-b")) == (0, 1)

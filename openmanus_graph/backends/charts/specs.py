@@ -3,8 +3,8 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -93,14 +93,13 @@ def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
     """Describe a chart, by the caller's own specification or by what the columns suggest."""
     named = (entry.x, entry.y, entry.color)
     _require_columns(table, (column for column in named if column is not None))
-    spec = dict(entry.spec) if entry.spec is not None else _suggest_spec(table, entry)
-    spec.setdefault("$schema", SCHEMA)
-    spec.setdefault("title", entry.chartTitle)
-    spec.setdefault("width", WIDTH)
-    spec.setdefault("height", HEIGHT)
+    given = entry.spec if entry.spec is not None else _suggest_spec(table, entry)
+    size = {"width": WIDTH, "height": HEIGHT}
+    spec: Spec = {"$schema": SCHEMA, "title": entry.chartTitle, **size, **given}
     spec["config"] = {"font": _FONT, "background": "white", **spec.get("config", {})}
+    fields = (part.get("field") for part in _parts(spec, without="transform"))
     # An unknown field would leave the chart blank.
-    _require_columns(table, (field.replace("\\", "") for field in _fields(spec)))
+    _require_columns(table, (field.replace("\\", "") for field in fields if isinstance(field, str)))
     return spec
 
 
@@ -179,20 +178,18 @@ def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
     return {**spec, "data": {"values": rows}}
 
 
-def _fields(value: Any) -> Iterator[str]:
-    """Yield the columns that a specification shows, without parts that have transforms."""
-    if isinstance(value, dict):
-        inside = cast("dict[str, Any]", value)
-        if "transform" in inside:
-            return
-        for name, inner in inside.items():
-            if name == "field" and isinstance(inner, str):
-                yield inner
-            elif name != "data":
-                yield from _fields(inner)
-    elif isinstance(value, list):
+def _parts(value: Any, without: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the objects in a specification, except rows, and those that have a field `without`."""
+    if isinstance(value, list):
         for inner in cast("list[Any]", value):
-            yield from _fields(inner)
+            yield from _parts(inner, without)
+    elif isinstance(value, dict) and without not in value:
+        part = cast("dict[str, Any]", value)
+        yield part
+        for name, inner in part.items():
+            rows = name == "data" and isinstance(inner, dict)  # they may have any names
+            if name != "datasets":
+                yield from _parts({**inner, "values": None} if rows else inner, without)
 
 
 def _require_columns(table: "pd.DataFrame", names: Iterable[str]) -> None:
@@ -207,8 +204,7 @@ def _require_columns(table: "pd.DataFrame", names: Iterable[str]) -> None:
 def check_spec(spec: Spec) -> None:
     """Validate a specification. ToolError names the field that is wrong, and the right one."""
     import altair
-    from altair.utils.schemapi import SchemaValidationError
-    from jsonschema import ValidationError
+    from jsonschema import Draft7Validator
 
     if loads := _loads(spec):
         raise ToolError(
@@ -218,102 +214,54 @@ def check_spec(spec: Spec) -> None:
     if "values" in spec.get("data", ()):  # rows are not checked one by one
         spec = {**spec, "data": {**spec["data"], "values": []}}
     schema: Any = altair.VegaLiteSchema
-    root: Fragment = schema._rootschema  # there is no public name
-    if faults := list(_unknown_names(spec, [root], root["definitions"], "")):
-        raise ToolError(f"The chart's specification is not valid: {'; '.join(faults[:5])}")
-    try:
-        altair.Chart.from_dict({"data": {"values": []}, **spec})
-    except (SchemaValidationError, ValidationError) as error:
-        where = ".".join(str(part) for part in getattr(error, "absolute_path", ()))
-        words = str(getattr(error, "message", error)).partition("\n")[0]
-        raise ToolError(
-            f"The chart's specification is not valid at {where or 'the top'}: {words}."
-        ) from error
+    checker: Any = Draft7Validator(schema._rootschema)  # there is no public name
+    for error in checker.iter_errors({"data": {"values": []}, **spec}):
+        problems = "; ".join(fault.problem for fault in _faults(error)[:5])
+        raise ToolError(f"The chart's specification is not valid: {problems}")
 
 
-def _loads(value: Any) -> str | None:
-    """Return a part of a specification that loads something; its rows may have any names."""
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if found := _LOADING & fields.keys():
+def _loads(spec: Spec) -> str | None:
+    """Return a part of a specification that loads something."""
+    for part in _parts(spec):
+        if found := _LOADING & part.keys():
             return min(found)
-        if "image" in (fields.get("mark"), fields.get("type")):
+        if "image" in (part.get("mark"), part.get("type")):
             return "image"
-        parts: Any = [
-            {each: part for each, part in cast("dict[str, Any]", inner).items() if each != "values"}
-            if name == "data" and isinstance(inner, dict)
-            else inner
-            for name, inner in fields.items()
-            if name != "datasets"
+    return None
+
+
+class _Fault(NamedTuple):
+    problem: str
+    distance: float  # how far what is written is from what is right
+
+
+def _faults(error: Any) -> list[_Fault]:  # jsonschema has no full types
+    """Return what is wrong; of several choices, by the one that is nearest to what is written."""
+    choices: dict[Any, list[_Fault]] = {}
+    for inner in error.context or ():
+        choices.setdefault(inner.schema_path[0], []).extend(_faults(inner))
+    if choices:
+        return min(choices.values(), key=lambda faults: sum(each.distance for each in faults))
+    where = error.json_path.removeprefix("$").removeprefix(".")
+    value = error.instance
+    if error.validator == "additionalProperties":
+        known = list(error.schema.get("properties", ()))
+        return [
+            _fault(f"there is no field {name!r} at {where or 'the top'}", name, known)
+            for name in value
+            if name not in known
         ]
-    else:
-        parts = cast("list[Any]", value) if isinstance(value, list) else ()
-    return next(filter(None, map(_loads, parts)), None)
+    if error.validator in ("enum", "const") and isinstance(value, str):
+        words = error.schema.get("enum", [error.schema.get("const")])
+        return [_fault(f"{where} cannot be {value!r}", value, list(map(str, words)))]
+    return [_Fault(f"the value is not valid at {where or 'the top'}: {error.message[:300]}", 2)]
 
 
-def _unknown_names(
-    value: Any, fragments: Sequence[Fragment], definitions: Fragment, where: str
-) -> Iterator[str]:
-    """Yield each unknown field or word, with where it is and the nearest right one."""
-    allowed = list(_alternatives(fragments, definitions))
-    telling = {"type", "enum", "const", "properties"}
-    if not allowed or any(not telling & fragment.keys() for fragment in allowed):
-        return  # anything is allowed here
-    if isinstance(value, Mapping):
-        yield from _unknown_fields(cast("Fragment", value), allowed, definitions, where)
-    elif isinstance(value, list):
-        items = [inner["items"] for inner in allowed if isinstance(inner.get("items"), dict)]
-        for number, item in enumerate(cast("list[Any]", value) if items else ()):
-            yield from _unknown_names(item, items, definitions, f"{where}[{number}]")
-    elif isinstance(value, str):
-        yield from _unknown_word(value, allowed, where)
-
-
-def _unknown_fields(
-    value: Fragment, allowed: Sequence[Fragment], definitions: Fragment, where: str
-) -> Iterator[str]:
-    objects = [fragment for fragment in allowed if fragment.get("type") == "object"]
-    if any(fragment.get("additionalProperties", True) is not False for fragment in objects):
-        return
-    known: dict[str, list[Fragment]] = {}
-    for fragment in objects:
-        for name, inner in fragment.get("properties", {}).items():
-            known.setdefault(name, []).append(inner)
-    for name, inner in value.items():
-        place = f"{where}.{name}" if where else name
-        if name in known:
-            yield from _unknown_names(inner, known[name], definitions, place)
-        elif known:
-            yield f"there is no field {name!r} at {where or 'the top'}{_nearest(name, known)}"
-
-
-def _unknown_word(value: str, allowed: Sequence[Fragment], where: str) -> Iterator[str]:
-    words: list[str] = []
-    for fragment in allowed:
-        if "enum" in fragment or "const" in fragment:
-            given = fragment.get("enum", [fragment.get("const")])
-            words += [word for word in given if isinstance(word, str)]
-        elif "string" in (kind := fragment.get("type", ())) or kind == "string":
-            return  # free text
-    if words and value not in words:
-        yield f"{where} cannot be {value!r}{_nearest(value, words)}"
-
-
-def _alternatives(fragments: Sequence[Fragment], definitions: Fragment) -> Iterator[Fragment]:
-    """Yield what a place may hold, references and choices followed."""
-    for fragment in fragments:
-        if "$ref" in fragment:
-            name = str(fragment["$ref"]).removeprefix("#/definitions/")
-            yield from _alternatives([definitions[name]], definitions)
-        elif choices := fragment.get("anyOf") or fragment.get("oneOf") or fragment.get("allOf"):
-            yield from _alternatives(choices, definitions)
-        else:
-            yield fragment
-
-
-def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+def _fault(problem: str, name: str, known: list[str]) -> _Fault:
+    close = difflib.get_close_matches(name, known, 1, 0.5)
     if close:
-        return f"; did you mean {close[0]!r}?"
-    shown = sorted(set(known))
-    return f"; known: {', '.join(shown[:30])}{' ...' if len(shown) > 30 else ''}"
+        distance = 1 - difflib.SequenceMatcher(None, close[0], name).ratio()
+        return _Fault(f"{problem}; did you mean {close[0]!r}?", distance)
+    more = " ..." if len(known) > 30 else ""
+    shown = f"{problem}; known: {', '.join(sorted(known)[:30])}{more}"
+    return _Fault(shown, 1 + 1 / len(known) if known else 2)  # the longest list says most

@@ -4,10 +4,10 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from openmanus_graph.backends.files.text_file import encoding_of
+from openmanus_graph.backends.files.text_file import encoding_of, opened_text
 from openmanus_graph.errors import ToolError
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
     table.columns = [str(column) for column in table.columns]
     if table.columns.has_duplicates:
         raise ToolError(f"{name} has two columns of one name. Rename one.")
-    return table, [*notes, *_renamed(table), *_make_numeric(table), *_make_times(table)]
+    notes += [*_renamed(table), *_convert(table, "numbers", _numbers), *_remove_infinite(table)]
+    return table, [*notes, *_convert(table, "dates", _dates)]
 
 
 def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
@@ -66,41 +67,32 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
 
     if name.endswith((".xlsx", ".xls")):
         return pd.read_excel(file, nrows=MAX_ROWS + 1), []
-    encoding, notes = _encoding(file, name)
-    text = io.TextIOWrapper(file, encoding=encoding, errors="replace", newline="")
-    try:
+    found = encoding_of(file)
+    if found is None:
+        raise ToolError(f"{name} is not text, so it is not a table.")
+    notes = [f"{name}: {found.damage}."] if found.broken else []
+    if found.name != "utf-8":
+        notes = [f"{name} is not UTF-8; read as {found.name}."]
+    with opened_text(file, found) as text:
+        start = text.tell()
         if not text.read(4096).strip():
             raise ToolError(f"{name} is empty.")
-        text.seek(0)
+        text.seek(start)
         if name.endswith((".json", ".jsonl", ".ndjson")):
             return _from_json(_json_in(text.read())), notes
         table, more = _from_rows(text, name)
         return table, [*notes, *more]
-    finally:
-        text.detach()  # the file is not ours to close
-
-
-def _encoding(file: BinaryIO, name: str) -> tuple[str, list[str]]:
-    found = encoding_of(file)
-    file.seek(0)
-    if found is None:
-        raise ToolError(f"{name} is not text, so it is not a table.")
-    if found.name == "utf-8":
-        return "utf-8-sig", [f"{name}: {found.damage}."] if found.broken else []
-    # These read the mark at the beginning, and keep it out of the first column's name.
-    encoding = found.name.removesuffix("-le").removesuffix("-be") if found.bom else found.name
-    return encoding, [f"{name} is not UTF-8; read as {found.name}."]
 
 
 def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
     """Read row by row: of a table of millions only those that a chart could show."""
     import pandas as pd
 
-    separator = "\t"
+    separator, start = "\t", text.tell()
     if not name.endswith(".tsv"):  # by the header: all rows mislead in a table of one column
         header = re.sub(r'"[^"]*"', "", text.readline())
         separator = max(",;\t|", key=header.count)
-    text.seek(0)
+    text.seek(start)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         table = pd.read_csv(
@@ -150,48 +142,48 @@ def _renamed(table: "pd.DataFrame") -> list[str]:
     return [f"Columns of one name were numbered: {', '.join(twice)}."] if twice else []
 
 
-def _make_numeric(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are numbers into numbers, in place; return notes on what is left out."""
+def _convert(
+    table: "pd.DataFrame", kind: str, read: "Callable[[pd.Series[Any]], pd.Series[Any]]"
+) -> list[str]:
+    """Convert columns of texts of a kind, in place; return notes on what is left out."""
+    notes: list[str] = []
+    for column in table.columns:
+        values = table[column]
+        if not _is_text(values):
+            continue
+        found = read(values.astype("string").str.strip())
+        if found.notna().sum() < max(1, MIN_SHARE * values.notna().sum()):
+            continue
+        table[column] = found
+        if wrong := list(values[found.isna() & values.notna()]):
+            examples = ", ".join(repr(str(value)[:30]) for value in wrong[:3])
+            left_out = f"{len(wrong)} value(s) are not {kind} and left out, such as {examples}"
+            notes.append(f"{column}: {left_out}.")
+    return notes
+
+
+def _numbers(text: "pd.Series[Any]") -> "pd.Series[Any]":
+    import pandas as pd
+
+    text = text.str.replace(_SIGNS, "", regex=True)
+    # Write numbers as Python does: 1,200.5, and 1.200,5 if the comma is a decimal one.
+    if text.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
+        text = text.str.replace(".", "").str.replace(",", ".")
+    grouped = text.str.fullmatch(_THOUSANDS).fillna(False)
+    plain = text.where(~grouped, text.str.replace(",", ""))
+    return pd.to_numeric(plain, errors="coerce").astype("float64")
+
+
+def _remove_infinite(table: "pd.DataFrame") -> list[str]:
     import numpy as np
     import pandas as pd
 
     notes: list[str] = []
     for column in table.columns:
         values = table[column]
-        if _is_text(values):
-            cleaned = values.astype("string").str.strip().str.replace(_SIGNS, "", regex=True)
-            # Write numbers as Python does: 1,200.5, and 1.200,5 if the comma is a decimal one.
-            if cleaned.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
-                cleaned = cleaned.str.replace(".", "").str.replace(",", ".")
-            grouped = cleaned.str.fullmatch(_THOUSANDS).fillna(False)
-            plain = cleaned.where(~grouped, cleaned.str.replace(",", ""))
-            numbers = pd.to_numeric(plain, errors="coerce").astype("float64")
-            if numbers.notna().sum() < max(1, MIN_SHARE * values.notna().sum()):
-                continue
-            notes += _left_out(column, values[numbers.isna() & values.notna()], "numbers")
-            table[column] = values = numbers
         if pd.api.types.is_float_dtype(values) and np.isinf(values).any():
             table[column] = values.replace([np.inf, -np.inf], np.nan)
             notes.append(f"{column}: {int(np.isinf(values).sum())} infinite value(s) are left out.")
-    return notes
-
-
-def _make_times(table: "pd.DataFrame") -> list[str]:
-    """Turn texts that are dates into dates, in place; return notes on what is left out."""
-    notes: list[str] = []
-    for column in table.columns:
-        values = table[column]
-        if not _is_text(values):
-            continue
-        text = values.astype("string").str.strip()
-        dated = text.str.match(_DATE).fillna(False).astype(bool)
-        if dated.sum() < max(1, MIN_SHARE * text.notna().sum()):
-            continue
-        dates = _dates(text.where(dated))
-        if dates.notna().sum() < max(1, MIN_SHARE * text.notna().sum()):
-            continue
-        notes += _left_out(column, values[dates.isna() & values.notna()], "dates")
-        table[column] = dates
     return notes
 
 
@@ -199,6 +191,7 @@ def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
     """Read dates; days come first if one first number is above 12, or is followed by a dot."""
     import pandas as pd
 
+    text = text.where(text.str.match(_DATE).fillna(False).astype(bool))
     text = text.str.replace(r"[年月]", "-", regex=True).str.replace(r"-?日?$", "", regex=True)
     parts = text.str.extract(_DAY_FIRST)
     day_first = bool((pd.to_numeric(parts[0]) > 12).any() or (parts[1] == ".").any())
@@ -206,13 +199,6 @@ def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
     found = pd.to_datetime(text.mask(parts[0].notna()), **read)
     year_last = pd.to_datetime(text.where(parts[0].notna()), dayfirst=day_first, **read)
     return found.fillna(year_last).dt.tz_localize(None)
-
-
-def _left_out(column: str, wrong: "pd.Series[Any]", kind: str) -> list[str]:
-    if not len(wrong):
-        return []
-    examples = ", ".join(repr(str(value)[:30]) for value in list(wrong)[:3])
-    return [f"{column}: {len(wrong)} value(s) are not {kind} and left out, such as {examples}."]
 
 
 def is_numeric(table: "pd.DataFrame", column: str) -> bool:

@@ -1,4 +1,4 @@
-"""Parses untrusted files in a child process.
+"""Parses untrusted files in a child process, and the records of what its readers return.
 
 A damaged document or page can crash a parser, eat all memory or never end. Here it only ends the
 child, which has no network where the system allows that.
@@ -11,7 +11,9 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,3 +102,35 @@ def _limit(limit: int, most: int) -> None:
     known = [value for value in (soft, hard, most) if value != resource.RLIM_INFINITY]
     with suppress(ValueError, OSError):  # macOS refuses some; the time limit remains
         resource.setrlimit(limit, (min(known), hard))
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that comes with the text of a document, such as the picture of a page."""
+
+    name: str
+    suffix: str
+    data: bytes
+    seen: bool = False
+    """Whether a model that sees is to look at it."""
+
+
+@dataclass
+class Extras:
+    """What a reader may add to the text, as far as it was reached."""
+
+    wanted: bool = False
+    ocr: str | None = None
+    """Path of the OCR engine of this machine, tesseract."""
+    recognized: int = 0  # pages that the engine has read
+    files: list[File] = field(default_factory=list[File])
+
+
+@dataclass(frozen=True)
+class Document:
+    name: str
+    unit: str  # what its parts are called; empty if it has none
+    total: int
+    page: Callable[[Any], Iterable[str]]  # returns the lines of a part that was chosen
+    choose: Callable[[str | None], list[Any]] | None = None  # by number from 1, unless given
+    contents: str = ""  # its parts, if they have names

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from openmanus_graph.backends.files import mail, office, office_text, sheets, text_file
-from openmanus_graph.backends.files.child import run_in_child
+from openmanus_graph.backends.files.child import Document, Extras, run_in_child
 from openmanus_graph.backends.files.office import Package
 from openmanus_graph.backends.files.pdf import open_pdf
-from openmanus_graph.backends.files.records import Document, Extras
 from openmanus_graph.backends.files.text_file import Lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
@@ -56,7 +55,7 @@ def _open_package(package: Package) -> Document:
     by_row = kind == "xlsx"
     package.check_size(office.UNPACKED_SHEET_BYTES if by_row else office.UNPACKED_BYTES)
     if by_row:
-        return _workbook(sheets.xlsx_sheets(package, main))
+        return _workbook(sheets.Workbook(package, main).sheets())
     if kind in ("xlsb", "ods"):
         return _workbook(sheets.old_sheets(package.file))
     if kind == "pptx":
@@ -142,10 +141,9 @@ def _whole(name: str, lines: list[str]) -> Document:
 
 
 def open_html(file: BinaryIO) -> Document:
-    data = file.read(_MAX_HTML_BYTES)
+    lines = markdown(text_file.decode_page(file.read(_MAX_HTML_BYTES))).splitlines()
     cut = ["", "[the page is longer; only its first 5 MB were read]"] if file.read(1) else []
-    lines = [*markdown(text_file.decode_page(data)).splitlines(), *cut]
-    return Document("HTML page", "", 1, lambda _: lines)
+    return _whole("HTML page", [*lines, *cut])
 
 
 def markdown(html: str) -> str:
@@ -234,13 +232,9 @@ def read_document(
     return str(_in_child(file, request | vars(lines), timeout_s)["text"])
 
 
-def _in_child(
-    file: BinaryIO, request: dict[str, Any], timeout_s: float | None = None
-) -> dict[str, Any]:
-    what = f"The {request['kind']} parser"
-    entry = f"{__name__}:render_request"
-    answer: dict[str, Any] = run_in_child(entry, file, request, what=what, timeout_s=timeout_s)
-    return answer
+def _in_child(file: BinaryIO, request: dict[str, Any], timeout_s: float | None = None) -> Any:
+    what, entry = f"The {request['kind']} parser", f"{__name__}:render_request"
+    return run_in_child(entry, file, request, what=what, timeout_s=timeout_s)
 
 
 def read_to_outputs(

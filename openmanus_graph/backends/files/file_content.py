@@ -13,7 +13,7 @@ import threading
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from openmanus_graph.backends.files import office
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.mail import mail_kind
-from openmanus_graph.backends.files.text_file import Lines, encoding_of, whole_characters
+from openmanus_graph.backends.files.text_file import (
+    Lines,
+    encoding_of,
+    opened_text,
+    whole_characters,
+)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import named, size_text
 
@@ -30,34 +35,72 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-_MAGIC = (
-    (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"PK\x05\x06", "zip archive"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file"), (b"\x7fELF", "ELF program"),
-    (b"MZ", "Windows program"), (b"\x1f\x8b", "gzip archive"), (b"BZh", "bzip2 archive"),
-    (b"\xfd7zXZ\x00", "xz archive"), (b"7z\xbc\xaf\x27\x1c", "7z archive"),
-    (b"Rar!", "RAR archive"), (b"SQLite format 3\x00", "SQLite database"),
-    (b"PAR1", "Parquet table"), (b"\x89HDF\r\n\x1a\n", "HDF5 file"),
-    (b"\x93NUMPY", "NumPy array"), (b"ID3", "MP3 sound"), (b"OggS", "Ogg sound"),
-    (b"fLaC", "FLAC sound"), (b"\xca\xfe\xba\xbe", "Java class or macOS program"),
+_KINDS = (
+    (rb"\x89PNG\r\n\x1a\n", "PNG picture", "image/png"),
+    (rb"\xff\xd8\xff", "JPEG picture", "image/jpeg"),
+    (rb"GIF8[79]a", "GIF picture", "image/gif"),
+    (rb"RIFF.{4}WEBP", "WebP picture", "image/webp"),
+    (rb"BM.{4}\0{4}", "BMP picture", "image/bmp"),
+    (rb"II\*\0|MM\0\*", "TIFF picture", "image/tiff"),
+    (rb".{4}ftypavi[fs]", "AVIF picture", "image/avif"),
+    (rb".{4}ftyp(?:hei[cxms]|hevc|m[is]f1)", "HEIC picture", "image/heic"),
+    (rb"RIFF.{4}WAVE", "WAV sound", "audio/wav"), (rb"RIFF", "RIFF media file", ""),
+    (rb"ID3|\xff[\xfb\xf3\xf2]", "MP3 sound", "audio/mp3"),
+    (rb"OggS", "Ogg sound", "audio/ogg"), (rb"fLaC", "FLAC sound", "audio/flac"),
+    (rb".{4}ftypM4A ", "MP4 sound", "audio/mp4"),
+    (rb".{4}ftypqt  ", "QuickTime video", "video/quicktime"),
+    (rb".{4}ftyp", "MP4 video", "video/mp4"), (rb"\x1aE\xdf\xa3", "WebM video", "video/webm"),
+    (rb"%PDF-", "PDF document", ""), (rb"PK(?:\x03\x04|\x05\x06)", "zip archive", ""),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file", ""),
+    (rb"\x7fELF", "ELF program", ""), (rb"MZ", "Windows program", ""),
+    (rb"\x1f\x8b", "gzip archive", ""), (rb"BZh", "bzip2 archive", ""),
+    (rb"\xfd7zXZ\0", "xz archive", ""), (rb"7z\xbc\xaf\x27\x1c", "7z archive", ""),
+    (rb"Rar!", "RAR archive", ""), (rb"SQLite format 3\0", "SQLite database", ""),
+    (rb"PAR1", "Parquet table", ""), (rb"\x89HDF\r\n\x1a\n", "HDF5 file", ""),
+    (rb"\x93NUMPY", "NumPy array", ""),
+    (rb"\xca\xfe\xba\xbe", "Java class or macOS program", ""),
+    (rb"", "binary file", ""),
 )  # fmt: skip
+"""How files begin, what they are called, and the media types of pictures, sounds and videos."""
+_MEDIA_SUFFIXES = {
+    ".wav": "audio/wav", ".mp3": "audio/mp3", ".ogg": "audio/ogg", ".flac": "audio/flac",
+    ".m4a": "audio/mp4", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+}  # fmt: skip  # of sounds and videos; the copies that we keep have these
 TABLE_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 """By suffix: the characters that may separate the columns."""
-_OLE_STREAMS = (
-    ("WordDocument", "doc", ".docx"), ("PowerPoint Document", "ppt", ".pptx"),
-    ("Workbook", "xls", ""), ("Book", "xls", ""),
-)  # fmt: skip
-_OUTLOOK_STREAM = "__properties_version1.0".encode("utf-16-le")
+_OLE_STREAMS = {
+    "__properties_version1.0": "msg", "EncryptedPackage": "encrypted", "WordDocument": "doc",
+    "PowerPoint Document": "ppt", "Workbook": "xls", "Book": "xls",
+}  # fmt: skip
 _OLE_SEARCHED = 32 * 1024 * 1024
 
 
+def _kind(data: bytes) -> tuple[str, str]:
+    """Return what a file that begins so is called, and its media type."""
+    found = (names for start, *names in _KINDS if re.match(start, data, re.DOTALL))
+    name, media_type = next(found)
+    return name, media_type
+
+
 def binary_kind(data: bytes) -> str:
-    if picture := image_type(data):
-        return f"{_PICTURES[picture]} picture"
-    if data[:4] == b"RIFF":
-        return "WAV sound" if data[8:12] == b"WAVE" else "RIFF media file"
-    if data[4:8] == b"ftyp":
-        return "MP4 video"
-    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "binary file")
+    return _kind(data)[0]
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of the picture that a file begins like; None for anything else."""
+    media_type = _kind(data)[1]
+    return media_type if media_type.startswith("image/") else None
+
+
+def media_suffix(data: bytes) -> str | None:
+    """Return the suffix for a sound or video, by its content; None if it is neither."""
+    media_type = _kind(data)[1]
+    return next((end for end, known in _MEDIA_SUFFIXES.items() if known == media_type), None)
+
+
+def media_type_of(path: str) -> str | None:
+    """Return the media type of a sound or video by its suffix; None if it is neither."""
+    return _MEDIA_SUFFIXES.get(path[path.rfind(".") :].lower())
 
 
 def document_kind(file: BinaryIO, head: bytes, suffix: str) -> str | None:
@@ -99,72 +142,20 @@ def _zip_kind(file: BinaryIO) -> str | None:
 def _ole_kind(file: BinaryIO, suffix: str) -> str:
     file.seek(0)
     content = file.read(_OLE_SEARCHED)
-    others = (stream.encode("utf-16-le") in content for stream, _, _ in _OLE_STREAMS)
-    if _OUTLOOK_STREAM in content and (suffix in (".msg", ".oft") or not any(others)):
+    held = [kind for name, kind in _OLE_STREAMS.items() if name.encode("utf-16-le") in content]
+    old = next((kind for kind in held if kind in ("doc", "ppt", "xls")), None)
+    if "msg" in held and (suffix in (".msg", ".oft") or old is None):
         return "msg"
-    if "EncryptedPackage".encode("utf-16-le") in content:
+    if "encrypted" in held:
         return suffix[1:] if suffix[1:] in office.KINDS else "docx"  # known when it is decrypted
-    for stream, kind, new in _OLE_STREAMS:
-        if stream.encode("utf-16-le") not in content:
-            continue
-        if kind == "xls":
-            return kind
+    if old is None:
+        raise ToolError("It is a legacy Office file (OLE). Ask for a copy in a current format.")
+    if old != "xls":
         raise ToolError(
-            f"It is in the old .{kind} format. Ask for a {new} copy, or convert it in bash if "
-            f"LibreOffice is there: soffice --headless --convert-to {new[1:]} FILE"
+            f"It is in the old .{old} format. Ask for a .{old}x copy, or convert it in bash if "
+            f"LibreOffice is there: soffice --headless --convert-to {old}x FILE"
         )
-    raise ToolError("It is a legacy Office file (OLE). Ask for a copy in a current format.")
-
-
-_PICTURES = {
-    "image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP",
-    "image/bmp": "BMP", "image/tiff": "TIFF", "image/heic": "HEIC", "image/avif": "AVIF",
-}  # fmt: skip  # names of the kinds that `image_type` knows
-_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
-
-
-def image_type(data: bytes) -> str | None:
-    """Return the media type of the picture that a file begins like; None for anything else."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
-        return "image/bmp"
-    if data.startswith((b"II*\0", b"MM\0*")):
-        return "image/tiff"
-    if data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"avis"):
-        return "image/avif"
-    return "image/heic" if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS else None
-
-
-_MEDIA_SUFFIXES = {
-    ".wav": "audio/wav", ".mp3": "audio/mp3", ".ogg": "audio/ogg", ".flac": "audio/flac",
-    ".m4a": "audio/mp4", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
-}  # fmt: skip  # of sounds and videos; the copies that we keep have these
-
-
-def media_type_of(path: str) -> str | None:
-    """Return the media type of a sound or video by its suffix; None if it is neither."""
-    return _MEDIA_SUFFIXES.get(path[path.rfind(".") :].lower())
-
-
-def media_suffix(data: bytes) -> str | None:
-    """Return the suffix for a sound or video, by its content; None if it is neither."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        return ".wav"
-    if data.startswith(b"ID3") or data[:2] in (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"):
-        return ".mp3"
-    if data[4:8] == b"ftyp":
-        if image_type(data):
-            return None  # a picture in the same container
-        return {b"M4A ": ".m4a", b"qt  ": ".mov"}.get(data[8:12], ".mp4")
-    starts = {b"OggS": ".ogg", b"fLaC": ".flac", b"\x1aE\xdf\xa3": ".webm"}
-    return starts.get(data[:4])
+    return old
 
 
 def data_url(data: bytes, media_type: str) -> str:
@@ -286,7 +277,7 @@ _MOST_BYTES = 50 * 1024 * 1024
 _EXCERPT_CHARS = 2000
 _TABLES = ("xlsx", "xls", "xlsb", "ods")
 _SHEET_ROW = re.compile(r"^\d+ \| ", re.MULTILINE)
-_UNKNOWN = binary_kind(b"")
+_JSON, _JSON_LINES = ("json", "geojson"), ("jsonl", "ndjson")
 _DOCUMENTS = frozenset({"pdf", "ipynb", *office.KINDS[:8]})
 _PICTURE_TYPES = {kind: f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
 _PICTURE_TYPES["jpg"] = "image/jpeg"
@@ -340,7 +331,7 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
 def _found(head: bytes) -> str:
     """Name what a file of the wrong kind begins like."""
     kind = binary_kind(head)
-    is_text = kind == _UNKNOWN and encoding_of(io.BytesIO(whole_characters(head, cut=True)))
+    is_text = kind == binary_kind(b"") and encoding_of(io.BytesIO(whole_characters(head, cut=True)))
     return "a text" if is_text else f"a {kind}"
 
 
@@ -371,28 +362,16 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
     """Check a text; a file with an unknown suffix may hold anything but white space."""
     encoding = encoding_of(file)
-    readers: Mapping[str, Callable[[io.TextIOWrapper], str | None]] = {
-        "csv": lambda text: _table_problem(text, TABLE_DELIMITERS["csv"]),
-        "tsv": lambda text: _table_problem(text, TABLE_DELIMITERS["tsv"]),
-        "json": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
-        "geojson": lambda text: _json_problem(text) if size <= _MOST_BYTES else None,
-        "jsonl": _json_lines_problem,
-        "ndjson": _json_lines_problem,
-    }
     if encoding is None:
-        meant = suffix in readers or suffix in _TEXT
+        meant = suffix in (*TABLE_DELIMITERS, *_JSON, *_JSON_LINES) or suffix in _TEXT
         return f"is not text, but a {binary_kind(head)}" if meant else None
-    file.seek(len(encoding.bom))
-    text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
-    try:
-        return readers.get(suffix, _blank_problem)(text)
-    finally:
-        text.detach()
-
-
-def _blank_problem(text: io.TextIOWrapper) -> str | None:
-    pieces = iter(lambda: text.read(_SAMPLE_BYTES), "")
-    return None if any(piece.strip() for piece in pieces) else "holds only white space"
+    with opened_text(file, encoding) as text:
+        if suffix in TABLE_DELIMITERS:
+            return _table_problem(text, TABLE_DELIMITERS[suffix])
+        if suffix in _JSON_LINES or (suffix in _JSON and size <= _MOST_BYTES):
+            return _json_problem(text, lines=suffix in _JSON_LINES)
+        pieces = iter(lambda: text.read(_SAMPLE_BYTES), "")
+        return None if any(piece.strip() for piece in pieces) else "holds only white space"
 
 
 def _table_problem(text: io.TextIOWrapper, delimiters: str) -> str | None:
@@ -409,21 +388,12 @@ def _table_problem(text: io.TextIOWrapper, delimiters: str) -> str | None:
     return ("holds no filled cell", "has a header and no row of data", None)[found]
 
 
-def _json_problem(text: io.TextIOWrapper) -> str | None:
-    try:
-        json.load(text)
-    except (ValueError, RecursionError) as error:
-        return f"is not JSON: {error}"
-    return None
-
-
-def _json_lines_problem(text: io.TextIOWrapper) -> str | None:
-    lines = [line for line in itertools.islice(text, 1000) if line.strip()]
-    if not lines:
-        return "holds only white space"
-    for number, line in enumerate(lines, 1):
+def _json_problem(text: io.TextIOWrapper, *, lines: bool) -> str | None:
+    records = itertools.islice(text, 1000) if lines else [text.read()]
+    number = 0
+    for number, record in enumerate(filter(str.strip, records), 1):
         try:
-            json.loads(line)
+            json.loads(record)
         except (ValueError, RecursionError) as error:
-            return f"is not JSON in record {number}: {error}"
-    return None
+            return f"is not JSON{f' in record {number}' if lines else ''}: {error}"
+    return None if number else "holds only white space"

@@ -117,6 +117,7 @@ def _entries(folder: int) -> list[str]:
 MAX_TEXT_BYTES = 20 * 1024 * 1024
 _MAX_POSITIONS = 20
 _SEARCHED_LINES = 20_000
+_CONTEXT_LINES, _SNIPPET_CHARS = 4, 800  # shown around an edit
 _LINE_NUMBER = re.compile(r"\s*\d+\t")
 _MOST_COMPARED_LINES, _MOST_COMPARED_WIDTH = 200, 500
 _SHOWN_ROWS, _SHOWN_WIDTH = 8, 200
@@ -178,7 +179,8 @@ def edit_file(workspace: Workspace, path: str, change: Callable[[str], Edit]) ->
         require_text_size(len(after), path)
         _write_with_history(EditHistory(workspace), place, before=before, after=after)
     lines = text_file.split_lines(edit.content)
-    around = text_file.snippet(lines, edit.first, edit.last)
+    first, last = max(1, edit.first - _CONTEXT_LINES), min(len(lines), edit.last + _CONTEXT_LINES)
+    around = text_file.numbered(lines, first, last, _SNIPPET_CHARS) or "(the file is empty now)"
     return f"Edited {shown(place.path)}. Around the change:\n{around}"
 
 

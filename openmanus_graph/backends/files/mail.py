@@ -13,7 +13,7 @@ from email.policy import Compat32
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
-from openmanus_graph.backends.files.records import Document, Extras, File
+from openmanus_graph.backends.files.child import Document, Extras, File
 from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import size_text
@@ -105,22 +105,20 @@ def _message_lines(message: Message, markdown: Markdown, extras: Extras) -> Iter
     for part in _leaves(message):
         (attached if _is_attached(part) else shown).append(part)
     yield from _body(shown, markdown).splitlines()
-    files = [_file(_name(part), part.get_content_type(), _data(part)) for part in attached]
-    yield from _attachment_lines(list(map(_described, attached)), files, extras)
+    files = (_file(_name(part), part.get_content_type(), _data(part)) for part in attached)
+    yield from _attachment_lines(list(zip(map(_described, attached), files, strict=True)), extras)
 
 
-def _attachment_lines(
-    described: list[str], files: Sequence[File | None], extras: Extras
-) -> Iterator[str]:
+def _attachment_lines(attached: Sequence[tuple[str, File | None]], extras: Extras) -> Iterator[str]:
     """List attachments, and add them to the files that are saved, as many as fit."""
-    yield from ("", "Attachments:") if described else ()
-    for text, file in list(zip(described, files, strict=True))[:_MOST_ATTACHED]:
+    yield from ("", "Attachments:") if attached else ()
+    for text, file in attached[:_MOST_ATTACHED]:
         yield f"- {text}"
         used = sum(len(one.data) for one in extras.files)
         wanted = extras.wanted and len(extras.files) < _MOST_ATTACHED
         if wanted and file and used + len(file.data) <= _ATTACHED_BYTES:
             extras.files.append(file)
-    if (more := len(described) - _MOST_ATTACHED) > 0:
+    if (more := len(attached) - _MOST_ATTACHED) > 0:
         yield f"[{more} more attachments, which are not saved]"
 
 
@@ -206,16 +204,11 @@ def open_msg(file: BinaryIO, markdown: Markdown, extras: Extras) -> Document:
 
     try:
         message = Outlook.load(file.read())
-        attached = message.attachments
+        attached = list(map(_msg_attachment, message.attachments))
         lines = list(_msg_lines(message, markdown))
     except Exception as error:  # a hostile file may be anything
         raise ToolError(f"The Outlook mail is damaged: {error}. Get it again.") from error
-    files = [
-        _file(one.file_name or "unnamed", one.mime_type or "", one.file_bytes)
-        if one.file_bytes is not None else None
-        for one in attached
-    ]  # fmt: skip
-    lines += _attachment_lines(list(map(_msg_attachment, attached)), files, extras)
+    lines += _attachment_lines(attached, extras)
     return Document("Outlook mail", "", 1, lambda _: lines)
 
 
@@ -236,7 +229,8 @@ def _msg_lines(message: Any, markdown: Markdown) -> Iterable[str]:
     yield from (text or "(no text that can be read: it may be in RTF)").splitlines()
 
 
-def _msg_attachment(one: Any) -> str:
-    if one.file_bytes is None:
-        return f"{one.file_name or 'unnamed'} (an Outlook item inside, which cannot be saved)"
-    return f"{one.file_name or 'unnamed'} ({one.mime_type}, {size_text(one.size)})"
+def _msg_attachment(one: Any) -> tuple[str, File | None]:
+    name, kind, data = one.file_name or "unnamed", one.mime_type, one.file_bytes
+    if data is None:
+        return f"{name} (an Outlook item inside, which cannot be saved)", None
+    return f"{name} ({kind}, {size_text(one.size)})", _file(name, kind or "", data)

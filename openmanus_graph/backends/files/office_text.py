@@ -4,6 +4,7 @@ import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,18 +25,17 @@ _BLOCKS = frozenset({"txbxContent", "text-box", "pic", "chart", "relIds", "tbl",
 _SPECIAL = ("{*}altChunk", "{*}chart", "{*}relIds")  # which mammoth leaves out
 
 
+@dataclass
 class Flow:
     """The text of a part in reading order. Paragraphs and tables have the same names in all."""
 
-    def __init__(
-        self,
-        package: Package | None = None,
-        part: str = "",
-        chunk: Callable[[bytes], Iterable[str]] | None = None,
-    ) -> None:
-        self.package, self.part, self.chunk = package, part, chunk
-        self.notes: dict[tuple[str, str | None], str] = {}
-        self.levels: dict[str, int] = {}
+    package: Package | None = None
+    part: str = ""
+    chunk: Callable[[bytes], Iterable[str]] | None = None  # reads a document in the document
+    notes: dict[tuple[str, str | None], str] = field(
+        default_factory=dict[tuple[str, str | None], str]
+    )
+    levels: dict[str, int] = field(default_factory=dict[str, int])
 
     @cached_property
     def relations(self) -> dict[str, Any]:
@@ -137,12 +137,6 @@ def _chart_lines(root: Any) -> Iterator[str]:
 
 def word_lines(package: Package, flow: Flow, root: Any) -> list[str]:
     """Return the text of a Word document, with changes, notes and comments in their places."""
-    _find_notes(package, flow)
-    _find_headings(package, flow)
-    return list(flow.lines(root))
-
-
-def _find_notes(package: Package, flow: Flow) -> None:
     for part in package.related(flow.part, "footnotes", "endnotes", "comments"):
         for each in package.xml(part):
             if attribute(each, "type"):
@@ -151,15 +145,13 @@ def _find_notes(package: Package, flow: Flow) -> None:
             label = f"comment by {author}" if author else "note"
             text = " ".join(filter(None, Flow(package, part).lines(each)))
             flow.notes[local(each), attribute(each)] = f" [{label}: {text}]"
-
-
-def _find_headings(package: Package, flow: Flow) -> None:
     flow.levels = {f"Heading{level}": level for level in range(1, 7)} | {"Title": 1}
     for part in package.related(flow.part, "styles"):
         for style in package.xml(part).iter("{*}style"):
             name = style.find("{*}name")
             if found := _HEADING.match("" if name is None else attribute(name, "val")):
                 flow.levels[attribute(style, "styleId")] = min(int(found[1] or 1), 6)
+    return list(flow.lines(root))
 
 
 def margins(package: Package, main: str) -> Iterator[str]:

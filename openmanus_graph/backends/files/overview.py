@@ -237,21 +237,18 @@ def _text_content(file: BinaryIO, suffix: str, size: int, limits: _Limits) -> st
     if encoding is None:
         return f", a {binary_kind(head)}"
     text = text_file.printable(sample.removeprefix(encoding.bom).decode(encoding.name, "replace"))
-    file.seek(len(encoding.bom))
-    whole = io.TextIOWrapper(file, encoding.name, errors="replace", newline="")
     try:
-        if suffix in TABLE_DELIMITERS and not limits.as_text:
-            rows = whole if small else None
-            return _table(text, TABLE_DELIMITERS[suffix], rows, size / len(sample))
-        if not small:
-            return ""
-        if suffix in (_JSON, *_JSON_LINES):
-            held = _json(whole.read(), lines=suffix != _JSON)
-            return held + _first_lines(text, limits) if limits.as_text else held
+        with text_file.opened_text(file, encoding) as whole:
+            if suffix in TABLE_DELIMITERS and not limits.as_text:
+                rows = whole if small else None
+                return _table(text, TABLE_DELIMITERS[suffix], rows, size / len(sample))
+            if not small:
+                return ""
+            if suffix in (_JSON, *_JSON_LINES):
+                held = _json(whole.read(), lines=suffix != _JSON)
+                return held + _first_lines(text, limits) if limits.as_text else held
     except (ValueError, csv.Error, RecursionError):
         return f", no valid {suffix}"
-    finally:
-        whole.detach()  # the file is not ours to close
     return _first_lines(text, limits)
 
 

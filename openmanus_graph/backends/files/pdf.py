@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any, BinaryIO
 
-from openmanus_graph.backends.files.records import Document, Extras, File
+from openmanus_graph.backends.files.child import Document, Extras, File
 from openmanus_graph.errors import ToolError
 
 _MOST_PICTURES, _MOST_RECOGNIZED = 3, 8  # pages without text, of one reading

@@ -17,6 +17,7 @@ _GAP = 20  # empty cells in a row; more are counted
 _LISTED_SHEETS = 40
 _DIMENSION = re.compile(rb"<(?:\w+:)?dimension[^>]*\sref=\"([A-Z]+[0-9]+:[A-Z]+[0-9]+)\"")
 _PIECE = re.compile(r"\s*(?:'((?:[^']|'')+)'|([^!,]+?))\s*(?:!\s*([^,]*?)\s*)?(?:,|$)")
+_MISSING = "(the sheet is missing in the file)"
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _EAST_ASIAN_DATES = {*range(27, 37), *range(50, 59)}  # built-in formats that are not in the file
 
@@ -148,7 +149,9 @@ def _rich(element: Any) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), "".join(pieces))
 
 
-class _Workbook:
+class Workbook:
+    """A workbook of Excel since 2007, whose sheets are read row by row."""
+
     def __init__(self, package: Package, main: str) -> None:
         self.package, self.main = package, main
         self.root = package.xml(main, needed=True)
@@ -183,7 +186,7 @@ class _Workbook:
             found.append(Sheet(
                 each.get("name", ""),
                 size[1].decode() if size else "size unknown",
-                partial(self.lines, relation.target) if relation else _missing,
+                partial(self.lines, relation.target) if relation else lambda _: [_MISSING],
                 hidden=each.get("state", "visible") != "visible",
             ))  # fmt: skip
         return found
@@ -250,14 +253,6 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else str(value).removesuffix(" 00:00:00")
-
-
-def _missing(_cells: Cells) -> list[str]:
-    return ["(the sheet is missing in the file)"]
-
-
-def xlsx_sheets(package: Package, main: str) -> list[Sheet]:
-    return _Workbook(package, main).sheets()
 
 
 def old_sheets(file: BinaryIO) -> list[Sheet]:

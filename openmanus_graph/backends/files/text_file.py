@@ -5,7 +5,8 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -103,7 +104,6 @@ def wrapped(lines: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-_CONTEXT_LINES, _SNIPPET_CHARS = 4, 800
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
@@ -229,28 +229,35 @@ def _checked(file: BinaryIO, encoding: Encoding) -> tuple[Encoding, int, bytes]:
             line += chunk.count(b"\n")
             continue
         text = decoder.decode(chunk, final=not chunk)
-        found = text.count("\ufffd") if wide else _lone(text)
+        # Broken bytes are decoded to surrogates, which UTF-8 cannot express.
+        whole = text.replace("\ufffd", "") if wide else text.encode("utf-8", "ignore").decode()
+        found = len(text) - len(whole)
         if found and not first:
             good = (_REPLACED if wide else _BROKEN).split(text, maxsplit=1)[0]
             first = line + good.count("\n") + 1
         broken += found
         high += len(text) - len(text.encode("ascii", "ignore"))
         line += text.count("\n")
-        if len(sample) < _SAMPLE and not wide:
-            sample += _high_lines(chunk)
+        lines = _HIGH_LINE.finditer(chunk)  # which alone tell encodings apart
+        while len(sample) < _RANKED and not wide and (match := next(lines, None)):
+            sample += match[0][:_RANKED]
         if encoding.name == "utf-8" and broken > _CLEAR and broken * 2 > high:
             break  # it is another encoding
     errors = "surrogateescape" if broken and not wide else "strict"
     return replace(encoding, errors=errors, broken=broken, broken_line=first), high, sample
 
 
-def _lone(text: str) -> int:
-    """Count the surrogates that broken bytes are decoded to."""
+@contextmanager
+def opened_text(
+    file: BinaryIO, encoding: Encoding, newline: str | None = ""
+) -> Generator[io.TextIOWrapper]:
+    """Read a file as text, from after its mark. The file stays open: it is not ours to close."""
+    file.seek(len(encoding.bom))
+    text = io.TextIOWrapper(file, encoding.name, errors="replace", newline=newline)
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return len(text) - len(text.encode("utf-8", "ignore").decode())
-    return 0
+        yield text
+    finally:
+        text.detach()
 
 
 def whole_characters(head: bytes, *, cut: bool) -> bytes:
@@ -283,16 +290,6 @@ def _reads_as_text(data: bytes, name: str) -> bool:
         and (words + spaces) * 10 >= len(sample) * 6
         and not any(unicodedata.category(char) in _UNASSIGNED for char in sample)
     )
-
-
-def _high_lines(data: bytes) -> bytes:
-    """Collect lines that are not ASCII, which alone tell encodings apart."""
-    sample = b""
-    for match in _HIGH_LINE.finditer(data):
-        sample += match[0]
-        if len(sample) > _SAMPLE:
-            break
-    return sample[: 2 * _SAMPLE]
 
 
 def _ranked(sample: bytes) -> list[str]:
@@ -374,42 +371,33 @@ def checked_range(view_range: list[int] | None, total: int) -> tuple[int, int]:
 
 def numbered(lines: list[str], first: int, last: int, max_chars: int) -> str:
     """Show lines as `cat -n` does; the middle of what is longer is left out."""
-    whole, _ = _fitting(lines, range(first, last + 1), with_overrun(max_chars))
+    whole = _fitting(lines, range(first, last + 1), with_overrun(max_chars))
     if len(whole) == last - first + 1:
         return "\n".join(whole)
-    head, used = _fitting(lines, range(first, last + 1), max_chars * 2 // 3)
-    rest = range(last, first + len(head) - 1, -1)
-    tail, _ = _fitting(lines, rest, max_chars - used)
-    left_out = last - first + 1 - len(head) - len(tail)
-    if not left_out:
-        return "\n".join([*head, *reversed(tail)])
-    begin = first + len(head)
+    head = _fitting(lines, range(first, last + 1), max_chars * 2 // 3)
+    begin, room = first + len(head), max_chars - len("\n".join(head)) - 1
+    tail = _fitting(lines, range(last, begin - 1, -1), room)
     notice = (
-        f"[lines {begin}-{begin + left_out - 1} of {len(lines)} left out; "
-        f"see more with view_range=[{begin}, {begin + max(len(head), 1) - 1}]]"
+        f"[lines {begin}-{last - len(tail)} of {len(lines)} left out; "
+        f"see more with view_range=[{begin}, {begin + len(head) - 1}]]"
     )
-    return "\n".join([*head, notice, *reversed(tail)])
+    left_out = len(head) + len(tail) <= last - first
+    return "\n".join([*head, *([notice] if left_out else []), *reversed(tail)])
 
 
-def snippet(lines: list[str], first: int, last: int) -> str:
-    first, last = max(1, first - _CONTEXT_LINES), min(len(lines), last + _CONTEXT_LINES)
-    return numbered(lines, first, last, _SNIPPET_CHARS) if lines else "(the file is empty now)"
-
-
-def _fitting(lines: list[str], numbers: range, max_chars: int) -> tuple[list[str], int]:
+def _fitting(lines: list[str], numbers: range, max_chars: int) -> list[str]:
     """Take numbered lines while they fit; always at least one."""
     taken: list[str] = []
-    used = 0
     for number in numbers:
         text = printable(lines[number - 1].rstrip("\r\n"))
         if (more := len(text) - MAX_LINE_CHARS) > 0:
             text = f"{text[:MAX_LINE_CHARS]} [{more} more characters in this line]"
         row = f"{number:6}\t{text}"
-        used += len(row) + 1
-        if used > max_chars and taken:
-            return taken, used - len(row) - 1
+        max_chars -= len(row) + 1
+        if max_chars < 0 and taken:
+            break
         taken.append(row)
-    return taken, used
+    return taken
 
 
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)

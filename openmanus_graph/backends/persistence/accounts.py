@@ -16,16 +16,23 @@ from openmanus_graph.errors import ConfigError
 
 Role = Literal["admin", "user", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)
-REMOVED = "removed"
+REMOVED: Literal["removed"] = "removed"
 """Role of a removed user: the name stays taken, so that nobody else gets its threads."""
 TOKEN_PREFIX = "om_"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}")
+MACHINE_IDENTITY = "owner"
+"""The machine's own user in LangGraph's server; no user can have this name."""
+_NAME = re.compile(rf"(?!{MACHINE_IDENTITY}$)[a-z0-9][a-z0-9._@+-]{{0,63}}")
 
 
 @dataclass(frozen=True)
 class User:
     name: str
     role: Role
+
+    @property
+    def identity(self) -> str:
+        """The name that servers of LangGraph's API know."""
+        return self.name or MACHINE_IDENTITY
 
 
 MACHINE = User("", "admin")
@@ -63,19 +70,21 @@ class Accounts:
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{name[:64]!r} cannot be a user's name. Use up to 64 lowercase letters, digits and"
-                " ._@+-, beginning with a letter or digit."
+                f" ._@+-, beginning with a letter or digit, but not {MACHINE_IDENTITY!r}."
             )
-        added = self._run(
+        others = "SELECT 1 FROM users WHERE subject = ? AND subject <> '' AND name <> ?"
+        added = not self._run(others, (subject, name)) and self._run(
             "INSERT INTO users (name, role, subject) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
             " SET role = excluded.role WHERE users.role = ? AND users.subject = excluded.subject"
             " RETURNING name",
             (name, role, subject, REMOVED),
         )
         if not added:
-            raise ConfigError(f"There is a user {name} already. See: openmanus users list")
+            taken = f"There is a user {name} already, or one with this subject."
+            raise ConfigError(f"{taken} See: openmanus users list")
         return User(name, role)
 
-    def change_role(self, name: str, role: Role) -> None:
+    def change_role(self, name: str, role: Role | Literal["removed"]) -> None:
         """Give a user another role. ConfigError if there is no such user."""
         changed = self._run(
             "UPDATE users SET role = ? WHERE name = ? AND role <> ? RETURNING name",
@@ -86,12 +95,7 @@ class Accounts:
 
     def remove(self, name: str) -> None:
         """Make all tokens of a user invalid. The threads stay. ConfigError if there is none."""
-        removed = self._run(
-            "UPDATE users SET role = ? WHERE name = ? AND role <> ? RETURNING name",
-            (REMOVED, name, REMOVED),
-        )
-        if not removed:
-            raise _unknown(name)
+        self.change_role(name, REMOVED)
         self._run("DELETE FROM tokens WHERE owner = ?", (name,))
 
     def new_token(self, name: str, *, valid_s: int | None = None, alone: bool = False) -> str:
@@ -114,7 +118,9 @@ class Accounts:
         return token
 
     def forget_token(self, token: str) -> None:
-        self._run("DELETE FROM tokens WHERE digest = ?", (_digest(token),))
+        """Make a token invalid if it expires; others are of programs, and stay."""
+        forget = "DELETE FROM tokens WHERE digest = ? AND expires IS NOT NULL"
+        self._run(forget, (_digest(token),))
 
     def user_of(self, token: str) -> User | None:
         """Return the user of a valid token."""
@@ -129,13 +135,28 @@ class Accounts:
         rows = self._run("SELECT name, role FROM users WHERE name = ?", (name,))
         return _user(*rows[0]) if rows else None
 
-    def of_subject(self, subject: str) -> User | None:
-        """Return the user with this id at the issuer."""
-        rows = self._run("SELECT name, role FROM users WHERE subject = ?", (subject,))
-        return _user(*rows[0]) if rows else None
+    def of_subject(self, subject: str, wanted: str, role: Role | None) -> User | None:
+        """Return the user with this id at the issuer. A new one is added if a role is given.
+
+        The new name is like `wanted`, and never another user's. None: the user was removed, or may
+        not be added.
+        """
+        fit = re.sub(r"[^a-z0-9._@+-]+", "-", wanted.lower()).lstrip("._@+-")[:50]
+        name = fit if _NAME.fullmatch(fit) else "user"
+        for new in ("", name, f"{name}-{_digest(subject)[:8]}"):
+            if new and role:
+                insert = "INSERT INTO users (name, role, subject) VALUES (?, ?, ?)"
+                self._run(f"{insert} ON CONFLICT DO NOTHING", (new, role, subject))
+            rows = self._run("SELECT name, role FROM users WHERE subject = ?", (subject,))
+            if rows:
+                return _user(*rows[0])
+        return None
 
     def is_removed(self, name: str) -> bool:
         return bool(self._run("SELECT 1 FROM users WHERE name = ? AND role = ?", (name, REMOVED)))
+
+    def is_of_removed(self, thread: str) -> bool:
+        return self.is_removed(self.owner_of(thread) or "")
 
     def any(self) -> bool:
         return bool(self._run("SELECT 1 FROM users LIMIT 1"))
@@ -149,6 +170,10 @@ class Accounts:
             (thread,) * 3,
         )
         return str(rows[0][0]) if rows else None
+
+    def owners(self) -> dict[str, str]:
+        """Return the owners by thread; the others are the machine's."""
+        return dict(self._run("SELECT thread, owner FROM owners"))
 
     def claim(self, thread: str, name: str) -> bool:
         """Make a user the owner of a new thread. False: somebody else owns it."""
@@ -174,8 +199,9 @@ class Accounts:
         return int(self._run("SELECT count(*) FROM shares WHERE thread = ?", (thread,))[0][0])
 
     def shared_thread(self, secret: str) -> str | None:
+        """Return the thread of a link, unless the thread's owner was removed."""
         rows = self._run("SELECT thread FROM shares WHERE digest = ?", (_digest(secret),))
-        return str(rows[0][0]) if rows else None
+        return str(rows[0][0]) if rows and not self.is_of_removed(rows[0][0]) else None
 
 
 def _user(name: str, role: str) -> User | None:

@@ -11,15 +11,18 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, OnEnd, Write
+from openmanus_graph.backends.persistence.text_index import TextIndex
 from openmanus_graph.errors import StorageError
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
 Row = tuple[Any, ...]
+Several = tuple[str, Iterable[Sequence[Any]]]
+"""A statement, and rows of values for it."""
 T = TypeVar("T")
 
 
@@ -55,6 +58,9 @@ class Database(ABC):
     errors: tuple[type[Exception], ...]
     """What the driver raises inside of jobs."""
 
+    texts: TextIndex
+    """By which threads are found."""
+
     _holds_checkpoints = False
     """Whether writes are committed after those to other databases, to which they may refer."""
 
@@ -72,10 +78,8 @@ class Database(ABC):
         """Execute one statement, which is one transaction, and return its rows."""
 
     @abstractmethod
-    def run_many(
-        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
-    ) -> None:
-        """Execute one statement with each row of values, all or none."""
+    def run_many(self, *several: Several, worker_of: str | None = None) -> None:
+        """Execute statements, each with each of its rows of values, all or none."""
 
     async def arun(
         self, statement: str, values: Sequence[Any] = (), *, worker_of: str | None = None
@@ -142,6 +146,14 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def row_bytes(self, table: str) -> str:
+        """Return an expression for the bytes of a row of a table. Blocks."""
+
+    @abstractmethod
+    def give_back_space(self) -> None:
+        """Give the space of deleted rows back to the disk. Blocks."""
+
+    @abstractmethod
     def damaged(self, what: str) -> StorageError:
         """Return the error for stored data that cannot be read."""
 
@@ -162,6 +174,15 @@ def read_json(text: str | bytes) -> Any:
         raise StorageError(f"A row in the database is damaged: it cannot be read ({error}).") from (
             error
         )
+
+
+def read_object(stored: Any) -> dict[str, Any] | None:
+    """Return a JSON object; None if its row is damaged."""
+    try:
+        found = read_json(stored)
+    except StorageError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def write_json(value: Any) -> str:
@@ -266,6 +287,7 @@ VERSIONS: Versions = (
             created {time}
         )
         """,
+        "CREATE UNIQUE INDEX users_subject ON users (subject) WHERE subject <> ''",
         """
         CREATE TABLE tokens (
             digest TEXT PRIMARY KEY, owner TEXT NOT NULL, expires {number}, created {time}
@@ -274,6 +296,37 @@ VERSIONS: Versions = (
         """
         CREATE TABLE shares (digest TEXT PRIMARY KEY, thread TEXT NOT NULL, created {time})
         """,
+        "CREATE INDEX IF NOT EXISTS ledger_thread ON ledger (thread)",  # PostgreSQL has both
+        "CREATE INDEX IF NOT EXISTS questions_thread ON questions (thread)",
+        "CREATE TABLE chores (name TEXT PRIMARY KEY, at {number} NOT NULL)",
+        "ALTER TABLE titles ADD COLUMN words TEXT NOT NULL DEFAULT ''",
+        "CREATE TABLE indexed_threads (number {numbered}, thread TEXT NOT NULL UNIQUE)",
+        "CREATE TABLE texts (number {number} PRIMARY KEY, text TEXT NOT NULL)",
+        """
+        CREATE TABLE call_usage (
+            owner TEXT NOT NULL, day TEXT NOT NULL, run TEXT NOT NULL, model TEXT NOT NULL,
+            thread TEXT NOT NULL, agent TEXT NOT NULL, trigger TEXT NOT NULL,
+            calls {number} NOT NULL, input {number} NOT NULL, cached {number} NOT NULL,
+            output {number} NOT NULL, dollars DOUBLE PRECISION NOT NULL,
+            seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (owner, day, run, model)
+        ) {by_key}
+        """,
+        """
+        CREATE TABLE run_usage (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, day TEXT NOT NULL, thread TEXT NOT NULL,
+            agent TEXT NOT NULL, trigger TEXT NOT NULL, status TEXT NOT NULL,
+            began DOUBLE PRECISION NOT NULL, seconds DOUBLE PRECISION NOT NULL DEFAULT 0
+        )
+        """,
+        "CREATE INDEX run_usage_owner ON run_usage (owner, day)",
+        "CREATE INDEX run_usage_running ON run_usage (thread) WHERE status = 'running'",
+        """
+        CREATE TABLE quotas (
+            owner TEXT NOT NULL, kind TEXT NOT NULL, most DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (owner, kind)
+        ) {by_key}
+        """,
+        "CREATE TABLE workspace_sizes (thread TEXT PRIMARY KEY, bytes {number} NOT NULL)",
     ),
 )
 
@@ -302,7 +355,11 @@ SHARED_VERSIONS: Versions = (
         END $$
         """,
     ),
-    (),
+    (
+        "CREATE INDEX threads_listed ON threads (archived, pinned, rowid)",
+        "ALTER TABLE texts ADD COLUMN words TSVECTOR NOT NULL",
+        "CREATE INDEX texts_words ON texts USING gin (words)",
+    ),
 )
 """The further tables of a database that several machines share."""
 

@@ -29,11 +29,10 @@ def open_database(url: DatabaseUrl) -> Database:
 def open_file(path: Path, versions: Versions) -> Database:
     """Return this process's connection to a file of this machine with other tables. Blocks.
 
-    The file shrinks when rows are deleted. StorageError: it cannot be read, is damaged, or is of
-    another version.
+    StorageError: it cannot be read, is damaged, or is of another version.
     """
     url = DatabaseUrl.of_file(path)
-    return _opened(url, lambda: SqliteDatabase(path, versions, shrinks=True))
+    return _opened(url, lambda: SqliteDatabase(path, versions))
 
 
 def _opened(url: DatabaseUrl, connect: Callable[[], Database]) -> Database:

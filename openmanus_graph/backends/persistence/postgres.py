@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
+from openmanus_graph.backends.persistence.text_index import PostgresTextIndex
 from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.state.addresses import DatabaseUrl
 
@@ -151,6 +152,7 @@ class PostgresDatabase(backend.Database):
     def __init__(self, url: DatabaseUrl) -> None:
         """Connect, and bring the tables up to date. Blocks."""
         super().__init__(DatabaseThread(f"{url} writer"))
+        self.texts = PostgresTextIndex(self.run)
         self._url = url
         self._readers = [DatabaseThread(f"{url} {number}") for number in range(READERS)]
         self._turns = itertools.cycle(self._readers)
@@ -186,14 +188,13 @@ class PostgresDatabase(backend.Database):
             return partial(_rows, transaction.execute(statement, values))
 
     @override
-    def run_many(
-        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
-    ) -> None:
-        given = list(map(_storable, rows))
+    def run_many(self, *several: backend.Several, worker_of: str | None = None) -> None:
+        given = [(_translated(one), list(map(_storable, rows))) for one, rows in several]
 
         def execute() -> None:
             with self.writing(worker_of) as transaction:
-                transaction.connection.cursor().executemany(_translated(statement), given)
+                for statement, rows in given:
+                    transaction.connection.cursor().executemany(statement, rows)
 
         self.repeated(execute)
 
@@ -325,6 +326,14 @@ class PostgresDatabase(backend.Database):
         except psycopg.Error as error:
             kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StorageError
             raise kind(self._without_password(_sentence(self._url, error))) from None
+
+    @override
+    def row_bytes(self, table: str) -> str:
+        return f"pg_column_size({table}.*)"
+
+    @override
+    def give_back_space(self) -> None:
+        """Leave it to the server's autovacuum: other rows use the space."""
 
     @override
     def damaged(self, what: str) -> StorageError:

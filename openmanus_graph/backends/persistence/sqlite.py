@@ -5,7 +5,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,8 @@ from typing_extensions import override
 
 from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread, Write
+from openmanus_graph.backends.persistence.text_index import SqliteTextIndex
+from openmanus_graph.backends.persistence.texts import words_of
 from openmanus_graph.config.homes import make_folder
 from openmanus_graph.errors import StorageError, UnavailableError
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_LOG_BYTES = 1_000_000
 """Bytes that a write-ahead log keeps on disk when it is empty."""
+FREED_AT_ONCE = 500
+"""Pages that one statement gives back to the disk: others write in between."""
 CACHE_KB = 512
 """Page cache of each connection: a run writes, and hardly reads."""
 BUSY_TIMEOUT_S = 10.0
@@ -35,6 +39,31 @@ _TYPES = {
     "rowid": "",  # each row has one
     "by_key": "WITHOUT ROWID",
 }
+_LOCAL_VERSIONS: backend.Versions = (
+    (),
+    (
+        "CREATE INDEX threads_listed ON threads (archived, pinned)",
+        # It does not hold the texts again, and needs them to forget their words.
+        "CREATE VIRTUAL TABLE text_words"
+        " USING fts5(words, content='', columnsize=0, tokenize='ascii')",
+        """
+        CREATE TRIGGER texts_added AFTER INSERT ON texts BEGIN
+            INSERT INTO text_words (rowid, words)
+            VALUES (new.number, words_of(CAST(new.text AS BLOB)));
+        END
+        """,
+        """
+        CREATE TRIGGER texts_deleted AFTER DELETE ON texts BEGIN
+            INSERT INTO text_words (text_words, rowid, words)
+            VALUES ('delete', old.number, words_of(CAST(old.text AS BLOB)));
+        END
+        """,
+    ),
+)
+"""The further tables of a local file."""
+VERSIONS: backend.Versions = [
+    (*shared, *local) for shared, local in zip(backend.VERSIONS, _LOCAL_VERSIONS, strict=True)
+]
 T = TypeVar("T")
 
 
@@ -54,21 +83,20 @@ class SqliteDatabase(backend.Database):
     def __init__(
         self,
         path: Path,
-        versions: backend.Versions = backend.VERSIONS,
+        versions: backend.Versions = VERSIONS,
         *,
-        shrinks: bool = False,
         checkpoints_of: Path | None = None,
     ) -> None:
         """Open the file and bring its tables up to date. Blocks.
 
         Args:
             versions: Of its tables; empty if LangGraph makes them.
-            shrinks: Free space is given back to the disk.
             checkpoints_of: Another file to whose rows this one refers: both share a thread.
         """
         super().__init__(DatabaseThread.shared(str(checkpoints_of or path)))
         make_folder(path.parent)
         self._path, self._db = path, None
+        self.texts = SqliteTextIndex(self.run)
         self._holds_checkpoints = checkpoints_of is not None
         self._closed = False
         self.lock = threading.Lock()
@@ -77,7 +105,7 @@ class SqliteDatabase(backend.Database):
         try:
             with self.lock, self._errors_in_words():
                 self._db = _connect(path)
-                _migrate(self._db, path, versions, shrinks=shrinks)
+                _migrate(self._db, path, versions)
             self._inode = path.stat().st_ino
         except BaseException:
             self.close()
@@ -95,12 +123,11 @@ class SqliteDatabase(backend.Database):
             return cursor.fetchall()
 
     @override
-    def run_many(
-        self, statement: str, rows: Iterable[Sequence[Any]], *, worker_of: str | None = None
-    ) -> None:
+    def run_many(self, *several: backend.Several, worker_of: str | None = None) -> None:
         del worker_of
         with self._transaction("BEGIN IMMEDIATE") as connection:
-            connection.executemany(statement, rows)
+            for statement, rows in several:
+                connection.executemany(statement, rows)
 
     @override
     def _write_of(self, statement: str, values: Sequence[Any], worker_of: str | None) -> Write:
@@ -223,12 +250,39 @@ class SqliteDatabase(backend.Database):
         return self.damaged(str(error))
 
     @override
+    def row_bytes(self, table: str) -> str:
+        columns = self.run("SELECT name FROM pragma_table_info(?)", (table,))
+        return " + ".join(f"coalesce(length(CAST({one} AS BLOB)), 0)" for (one,) in columns)
+
+    @override
+    def give_back_space(self) -> None:
+        for _ in range(0, self.run("PRAGMA freelist_count")[0][0], FREED_AT_ONCE):
+            with self.connection() as connection:  # `execute` would free one page only
+                connection.executescript(f"PRAGMA incremental_vacuum({FREED_AT_ONCE})")
+
+    @override
     def damaged(self, what: str) -> StorageError:
         folder = self._path.parent
         return StorageError(
             f"The database in {folder} is damaged: {what}. Move {folder} away to start with an "
             "empty one; `sqlite3 FILE .recover` may save its threads."
         )
+
+
+def copy_databases(files: Mapping[str, tuple[Path, backend.Versions]], folder: Path) -> None:
+    """Copy files in use by SQLite's online backup, under new names in a folder. Blocks.
+
+    All are copied as they are at one moment. A file whose rows refer to another one's comes first.
+    """
+    with contextlib.ExitStack() as opened:
+        sources: dict[str, sqlite3.Connection] = {}
+        for name, (path, versions) in files.items():
+            database = opened.enter_context(contextlib.closing(SqliteDatabase(path, versions)))
+            sources[name] = opened.enter_context(database.writing(None))
+            has_tables(sources[name])  # the transaction's first reading decides what it sees
+        for name, source in sources.items():
+            with contextlib.closing(sqlite3.connect(folder / name)) as copy:
+                source.backup(copy)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -281,11 +335,14 @@ def _check_readable(connection: sqlite3.Connection, file: Path | str) -> None:
 def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
     # Two connections that switch a new file to WAL at once fail without waiting.
     with _locked(Path(path).with_suffix(".lock")):
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # it only takes effect in a new file
         connection.execute("PRAGMA journal_mode=WAL")
     # Safe against a killed process; a full sync of each write would only add power failures.
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
     connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
+    connection.execute("PRAGMA trusted_schema=ON")  # so that triggers may call our function
+    connection.create_function("words_of", 1, words_of, deterministic=True)
 
 
 @contextlib.contextmanager
@@ -297,16 +354,11 @@ def _locked(file: Path) -> Generator[None]:
         raise sqlite3.OperationalError("database is locked") from error
 
 
-def _migrate(
-    db: sqlite3.Connection, path: Path, versions: backend.Versions, *, shrinks: bool
-) -> None:
+def _migrate(db: sqlite3.Connection, path: Path, versions: backend.Versions) -> None:
     """Bring the tables up to date. A file that can only be read stays as it is."""
     if _version(db, path, versions) == len(versions):
         return
     try:
-        if shrinks and not has_tables(db):
-            db.execute("PRAGMA auto_vacuum = FULL")
-            db.execute("VACUUM")  # without it, the setting comes too late
         db.execute("BEGIN IMMEDIATE")  # another process may migrate, too
         for statements in versions[_version(db, path, versions) :]:
             for statement in statements:

@@ -55,6 +55,14 @@ class LeanSqliteSaver(Checkpointer, SqliteSaver):
     @override
     def setup(self) -> None:
         with self.database.connection() as self.conn:
+            # LangGraph's table, whose long keys it would store twice: in an index, too.
+            self.conn.execute(
+                "CREATE TABLE IF NOT EXISTS writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT"
+                " NULL DEFAULT '', checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL, task_path"
+                " TEXT NOT NULL DEFAULT '', idx INTEGER NOT NULL, channel TEXT NOT NULL, type TEXT,"
+                " value BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))"
+                " WITHOUT ROWID"
+            )
             super().setup()
 
     @contextlib.contextmanager

@@ -3,21 +3,31 @@
 import datetime
 import hmac
 import json
+import logging
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from openmanus_graph.backends.persistence.backend import DamagedRowError, Database, read_json
+from openmanus_graph.backends.persistence.backend import (
+    DamagedRowError,
+    Database,
+    read_json,
+    read_object,
+)
+from openmanus_graph.backends.persistence.text_index import DELETE_TEXTS, INDEX_THREAD
+from openmanus_graph.backends.persistence.texts import PIECE_CHARS, wanted, words_of
 from openmanus_graph.config.secret_values import KEY_VARIABLE, hmac_of, key_file, options_key
-from openmanus_graph.errors import StorageError
 from openmanus_graph.state.settings import MAX_COST_USD, Settings
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, HumanMessage
 
+log = logging.getLogger(__name__)
 SIGNATURE = "_hmac"
 """The key of the HMAC among the options."""
 _MAX_TOKENS = 1_000_000
@@ -44,8 +54,8 @@ def believed(thread: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], tu
     ConfigError: the environment's key is too short.
     """
     plain = {name: value for name, value in stored.items() if name != SIGNATURE}
-    given, key = stored.get(SIGNATURE), options_key(make=False)
-    if isinstance(given, str) and key is not None:
+    given = stored.get(SIGNATURE)
+    if isinstance(given, str) and (key := options_key(make=False)) is not None:
         with suppress(RecursionError):  # of what somebody nested deeply
             right = hmac_of(key, [thread, plain]).encode()
             if hmac.compare_digest(given.encode("utf-8", "replace"), right):
@@ -110,12 +120,33 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
 
 _TITLE = "(SELECT title FROM titles WHERE thread = threads.id)"
 _OWNER = "COALESCE((SELECT owner FROM owners WHERE thread = threads.id), '')"
-_COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}"
+_COLUMNS = f"id, agent, task, options, status, created, updated, {_TITLE}, pinned, archived"
+_TITLED = "INSERT INTO titles (thread, title, words) VALUES (?, ?, ?) ON CONFLICT (thread)"
+_PINNED = 1 << 62
+"""Added to the place of a pinned thread in the list: it is above all numbers of rows."""
 _ASKED_AT_ONCE = 500
-_TABLES_OF_THREAD = (
-    *("ledger", "questions", "first_sights", "steering", "events", "file_locations"),
-    *("model_calls", "recorded_facts", "user_messages", "titles", "shares", "owners"),
-)
+TABLES_OF_THREAD: Mapping[str, str] = {
+    **dict.fromkeys(("ledger", "questions", "first_sights"), "ledger"),
+    **dict.fromkeys(("model_calls", "recorded_facts"), "recordings"),
+    "events": "events",
+    **dict.fromkeys(("steering", "file_locations", "user_messages", "titles", "shares"), "threads"),
+    **dict.fromkeys(("indexed_threads", "workspace_sizes"), "threads"),
+}
+"""The tables whose rows are deleted with their thread, and what their bytes are counted as.
+
+What must outlive a thread, such as its usage, or the keys of deliveries that started it, is in a
+table that is not listed here. So are the owners: nobody else may create a thread whose workspace
+is left.
+"""
+_EXPIRED = """
+    SELECT id FROM threads WHERE status = ? AND updated < ? AND updated >= '2000-01-01'
+    AND pinned = 0 AND (? = '' OR id = ?) AND NOT EXISTS (
+        SELECT 1 FROM ledger
+        WHERE thread = threads.id AND threads.status = 'running' AND stage = 'waiting'
+    ) ORDER BY rowid
+"""
+DEMO = "demo"
+"""The trigger of runs with recorded models, which are no usage."""
 DAMAGED = "damaged"
 """Status of a thread whose row is damaged; its readable columns are returned."""
 
@@ -137,13 +168,16 @@ class Thread:
     """The first task, unless a person chose another one."""
     unused: tuple[str, ...] = ()
     """Names of stored options that do not count, as others may have written them."""
+    pinned: bool = False
+    archived: bool = False
 
 
 class Threads:
     """The table of threads. All methods block; call them off the event loop."""
 
     def __init__(self, database: Database) -> None:
-        self._run = database.run
+        self.database, self._run = database, database.run
+        self.lines = database.texts.lines
 
     def begin(
         self,
@@ -154,6 +188,7 @@ class Threads:
         message: "HumanMessage | None",
         *,
         title: str = "",
+        trigger: str = "terminal",
     ) -> None:
         """Record the start of a run.
 
@@ -162,6 +197,7 @@ class Threads:
             message: The whole message that starts the run; None for one that is resumed. It is
                 kept here because a crash may come before the first checkpoint.
             title: Of a new thread; the task if it is empty.
+            trigger: What started it, for its usage.
         """
         if message is not None:
             from langchain_core.messages import message_to_dict  # a list of threads needs none
@@ -172,34 +208,69 @@ class Threads:
                 (thread, json.dumps(message_to_dict(message))),
                 worker_of=thread,
             )
-        self._run(
-            "INSERT INTO titles (thread, title) VALUES (?, ?) ON CONFLICT (thread) DO NOTHING",
-            (thread, title or task),
+        self.database.run_many(
+            (f"{_TITLED} DO NOTHING", [_titled(thread, title or task)]),
+            (INDEX_THREAD, [(thread,)]),
+            self.database.texts.adding(thread, [task] if message else []),
             worker_of=thread,
         )
         self._run(
             # With a new row number: the newest thread has the greatest, whatever the clock says.
             "INSERT INTO threads (id, agent, task, options, status) VALUES (?, ?, ?, ?, 'running')"
             " ON CONFLICT (id) DO UPDATE SET rowid = excluded.rowid, agent = excluded.agent,"
-            " task = excluded.task, options = excluded.options, status = 'running',"
+            " task = excluded.task, options = excluded.options, status = 'running', archived = 0,"
             " updated = CURRENT_TIMESTAMP",
             (thread, agent, task, json.dumps(signed(thread, options))),
             worker_of=thread,
         )
+        self._end_run(thread, "interrupted")  # one whose process was killed
+        trigger = DEMO if str(options.get("model", "")).startswith(f"{DEMO}:") else trigger
+        now = datetime.datetime.now(tz=datetime.UTC)
+        run = (uuid.uuid4().hex, thread, now.date().isoformat(), thread, agent, trigger)
+        self._run(
+            "INSERT INTO run_usage (id, owner, day, thread, agent, trigger, status, began)"
+            " SELECT ?, COALESCE((SELECT owner FROM owners WHERE thread = ?), ''), ?, ?, ?, ?,"
+            " 'running', ? WHERE TRUE ON CONFLICT (id) DO NOTHING",
+            (*run, now.timestamp()),
+            worker_of=thread,
+        )
+
+    def add_text_later(self, thread: str, text: str) -> None:
+        """Make a thread be found by a text, in the next transaction. A failure costs no run."""
+
+        def note(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                log.info("thread %s will not be found by its newest text: %s", thread, error)
+
+        statement, rows = self.database.texts.adding(thread, [text])
+        for row in rows:
+            self.database.run_later(statement, row, note, worker_of=thread)
 
     def end(self, thread: str, status: str) -> None:
+        self._end_run(thread, status)  # first: after a crash the thread is ended again
         self._run(
             "UPDATE threads SET status = ?, updated = CURRENT_TIMESTAMP WHERE id = ?",
             (status, thread),
             worker_of=thread,
         )
 
-    def rename(self, thread: str, title: str) -> None:
+    def _end_run(self, thread: str, status: str) -> None:
+        """Write how the run that works on a thread has ended, for its usage, if there is one."""
+        now = datetime.datetime.now(tz=datetime.UTC).timestamp()
         self._run(
-            "INSERT INTO titles (thread, title) VALUES (?, ?)"
-            " ON CONFLICT (thread) DO UPDATE SET title = excluded.title",
-            (thread, title),
+            "UPDATE run_usage SET status = ?,"
+            " seconds = CASE WHEN began < ? AND ? <> 'interrupted' THEN ? - began ELSE 0 END"
+            " WHERE thread = ? AND status = 'running'",
+            (status, now, status, now, thread),
+            worker_of=thread,
         )
+
+    def rename(self, thread: str, title: str) -> None:
+        changed = "DO UPDATE SET title = excluded.title, words = excluded.words"
+        self._run(f"{_TITLED} {changed}", _titled(thread, title))
+
+    def mark(self, thread: str, mark: Literal["pinned", "archived"], *, on: bool) -> None:
+        self._run(f"UPDATE threads SET {mark} = ? WHERE id = ?", (int(on), thread))
 
     def find(self, thread: str) -> Thread | None:
         """Return a thread, also if the index over their ids is damaged."""
@@ -234,38 +305,56 @@ class Threads:
                 f"again with: openmanus run --thread {shlex.quote(thread)} TASK."
             ) from error
 
-    def all(self) -> list[Thread]:
-        """Return all threads, newest first."""
-        return self._select("ORDER BY rowid DESC")
+    def outlines(self) -> list[Thread]:
+        """Return all threads, newest first, without what takes time: task, options and title."""
+        columns = "id, agent, '', '{}', status, created, updated, '', pinned, archived"
+        rows = self._run(f"SELECT {columns} FROM threads ORDER BY rowid DESC")
+        return [_thread(row) for row in rows]
+
+    def newest(self, limit: int, owner: str | None = None) -> list[Thread]:
+        """Return the newest threads, archived ones too. `owner` is as for `page`."""
+        own, values = ("", ()) if owner is None else (f"WHERE {_OWNER} = ?", (owner,))
+        return self._select(f"{own} ORDER BY rowid DESC LIMIT ?", *values, limit)
 
     def page(
         self,
         limit: int,
-        before: int | None,
-        query: str,
-        also: Collection[str] = (),
+        before: int | None = None,
+        query: str = "",
+        *,
         owner: str | None = None,
+        archived: bool | None = None,
     ) -> list[tuple[int, Thread]]:
-        """Return threads with their numbers, newest first.
+        """Return threads with their places: the pinned ones first, then the newest.
+
+        A thread that gets a new place in the meantime is not on later pages, but on the first one.
 
         Args:
-            before: Only those with a smaller number.
-            query: Part of the title, the task or the id; empty for all.
-            also: Ids of further threads, whether they match the query or not.
-            owner: Only threads of this user; None: of all.
+            before: Only those after the thread with this place.
+            query: Words, or their beginnings, that a thread has to have in texts or its title.
+            owner: Only threads of this user; '' is the machine's own. None: everybody's.
+            archived: Only archived threads, or only others. None: both.
         """
-        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in query)
-        owned = () if owner is None else (owner,)
+        pinned, number = (1, _PINNED) if before is None else divmod(before, _PINNED)
+        values: list[Any] = [pinned, number]
+        conditions = ["(pinned, rowid) < (?, ?)"]
+        if archived is not None:
+            conditions.append("archived = ?")
+            values.append(int(archived))
+        if owner is not None:
+            conditions.append(f"{_OWNER} = ?")
+            values.append(owner)
+        for part, words in wanted(query):
+            condition, more = self.database.texts.finding(part, words)
+            conditions.append(f"({condition})")
+            values += more
         rows = self._run(
-            f"SELECT {_COLUMNS}, rowid FROM threads WHERE rowid < ?"
-            " AND (lower(task) LIKE lower(?) ESCAPE '\\' OR lower(id) LIKE lower(?) ESCAPE '\\'"
-            f" OR lower({_TITLE}) LIKE lower(?) ESCAPE '\\'"
-            f" OR id IN ({', '.join('?' * len(also)) or 'NULL'}))"
-            + (f" AND {_OWNER} = ?" if owner is not None else "")
-            + " ORDER BY rowid DESC LIMIT ?",
-            (before or (1 << 62), *[f"%{pattern}%"] * 3, *also, *owned, limit),
+            f"SELECT {_COLUMNS}, rowid FROM threads WHERE {' AND '.join(conditions)}"
+            " ORDER BY pinned DESC, rowid DESC LIMIT ?",
+            (*values, limit),
         )
-        return [(row[-1], _thread(row)) for row in rows]
+        found = [(row[-1], _thread(row)) for row in rows]
+        return [(thread.pinned * _PINNED + number, thread) for number, thread in found]
 
     def beginning_with(self, beginnings: Sequence[str]) -> list[str]:
         """Return the ids that begin with one of these texts, newest first."""
@@ -277,39 +366,64 @@ class Threads:
         return [_readable(row[0]) for row in self._run(found, values)]
 
     def delete(self, thread: str) -> None:
-        """Delete all rows of a thread. The last one lists it, so that it can be deleted again."""
-        for table in _TABLES_OF_THREAD:
-            self._run(f"DELETE FROM {table} WHERE thread = ?", (thread,), worker_of=thread)
-        self._run("DELETE FROM threads WHERE id = ?", (thread,), worker_of=thread)
+        """Delete all rows of a thread, or none."""
+        self._end_run(thread, "interrupted")
+        self.database.run_many(
+            (DELETE_TEXTS, [(thread, thread)]),
+            *((f"DELETE FROM {table} WHERE thread = ?", [(thread,)]) for table in TABLES_OF_THREAD),
+            ("DELETE FROM threads WHERE id = ?", [(thread,)]),
+            worker_of=thread,
+        )
 
-    def _select(self, rest: str, *values: str) -> list[Thread]:
+    def touch(self, thread: str) -> None:
+        """Count a thread as used now: a run of it waits to start."""
+        self._run("UPDATE threads SET updated = CURRENT_TIMESTAMP WHERE id = ?", (thread,))
+
+    def expired(self, keep_s: Mapping[str, float], only: str = "") -> list[str]:
+        """Return the threads, or this one, that are older than their status is kept.
+
+        Never those that are pinned, wait for a person, or whose row is damaged.
+        """
+        found: list[str] = []
+        for status, seconds in keep_s.items():
+            before = datetime.datetime.now(tz=datetime.UTC) - datetime.timedelta(seconds=seconds)
+            values = (status, f"{before:%Y-%m-%d %H:%M:%S}", only, only)
+            found += [_readable(row[0]) for row in self._run(_EXPIRED, values)]
+        return found
+
+    def workspaces(self) -> Counter[str]:
+        """Return how many threads work in each folder or in one below it."""
+        used = Counter[str]()
+        for (stored,) in self._run("SELECT options FROM threads"):
+            folder = (read_object(stored) or {}).get("workspace")
+            if isinstance(folder, str):
+                used.update([folder, *map(str, Path(folder).parents)])
+        return used
+
+    def _select(self, rest: str, *values: str | int) -> list[Thread]:
         rows = self._run(f"SELECT {_COLUMNS} FROM threads {rest}", values)
         return [_thread(row) for row in rows]
 
 
+def _titled(thread: str, title: str) -> tuple[str, str, str]:
+    return thread, title, words_of(title[:PIECE_CHARS])
+
+
 def _thread(row: Sequence[Any]) -> Thread:
-    texts, options = list(map(_readable, row[:7])), _read_object(row[3])
+    texts, options = list(map(_readable, row[:7])), read_object(row[3])
     title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED
     options, unused = believed(texts[0], options)
     return Thread(
-        texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title, unused
-    )
+        texts[0], texts[1], texts[2], options, texts[4], texts[5], texts[6], title, unused,
+        pinned=row[8] == 1, archived=row[9] == 1,
+    )  # fmt: skip
 
 
 def _readable(value: Any) -> str:
     """Return a column as text; a damaged one may hold anything."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _read_object(stored: Any) -> dict[str, Any] | None:
-    """Return a JSON object; None if its row is damaged."""
-    try:
-        found = read_json(stored)
-    except StorageError:
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _is_time(text: str) -> bool:
@@ -318,97 +432,3 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-BATCH = 1000
-"""The most events that one reading returns."""
-SNIPPET_CHARS = 120
-_TEXT_FIELDS = ("task", "text", "args", "output", "question", "answer")
-"""Fields of events in which a person may look for words."""
-_MAX_SEQ = 1 << 62
-"""Above all numbers. SQLite sorts damaged ones, which are texts or bytes, above this."""
-
-Numbered = tuple[int, str]
-"""An event's number in its thread, and the event as JSON."""
-
-
-class JournalTable:
-    """The table of events. All methods block; call them off the event loop."""
-
-    def __init__(self, database: Database) -> None:
-        self._run, self._run_many = database.run, database.run_many
-
-    def last(self, thread: str) -> int:
-        """Return the number of a thread's newest event, 0 if there is none."""
-        newest = "SELECT max(seq) FROM events WHERE thread = ? AND seq <= ?"
-        return int(self._run(newest, (thread, _MAX_SEQ))[0][0] or 0)
-
-    def write(self, thread: str, events: Sequence[Numbered]) -> None:
-        self._run_many(
-            "INSERT INTO events (thread, seq, event) VALUES (?, ?, ?)"
-            " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
-            [(thread, seq, event) for seq, event in events],
-            worker_of=thread,
-        )
-
-    def read(self, thread: str, after: int, to: int | None = None) -> list[Numbered]:
-        """Return the next events after a number, and up to one, in order.
-
-        A damaged event is replaced by a notice that reports it.
-        """
-        rows = self._run(
-            "SELECT seq, event FROM events WHERE thread = ? AND seq > ? AND seq <= ?"
-            " ORDER BY seq LIMIT ?",
-            (thread, after, _MAX_SEQ if to is None else to, BATCH),
-        )
-        return [
-            (seq, event if _read_object(event) is not None else _damaged_event(thread, seq))
-            for seq, event in rows
-            if isinstance(seq, int)
-        ]
-
-    def search(self, words: str) -> dict[str, str]:
-        """Return the ids of the threads in which a text was said or shown, each with a line of it.
-
-        ASCII letters are compared case-insensitively.
-        """
-        written = json.dumps(words)[1:-1]  # events are stored so
-        pattern = "".join(f"\\{c}" if c in "%_\\" else c for c in written)
-        like = "lower(event) LIKE lower(?) ESCAPE '\\'"
-        threads = self._run(f"SELECT DISTINCT thread FROM events WHERE {like}", (f"%{pattern}%",))
-        found: dict[str, str] = {}
-        for (thread,) in threads:
-            rows = self._run(
-                f"SELECT event FROM events WHERE thread = ? AND {like} ORDER BY seq LIMIT ?",
-                (thread, f"%{pattern}%", BATCH),
-            )
-            lines = (line_with(words, text) for (event,) in rows for text in _texts_of(event))
-            if line := next(filter(None, lines), ""):
-                found[thread] = line
-        return found
-
-
-def line_with(words: str, text: str) -> str:
-    """Return the part of a line that contains a text, with what surrounds it; else ""."""
-    at = text.lower().find(words.lower())
-    if at < 0:
-        return ""
-    begin = max(text.rfind("\n", 0, at) + 1, at - SNIPPET_CHARS // 3)
-    end = text.find("\n", at + len(words))
-    return text[begin : begin + SNIPPET_CHARS if end < 0 else min(end, begin + SNIPPET_CHARS)]
-
-
-def _texts_of(stored: Any) -> Iterator[str]:
-    event = _read_object(stored) or {}
-    for value in map(event.get, _TEXT_FIELDS):
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            texts = cast("dict[str, Any]", value).values()
-            yield from (one for one in texts if isinstance(one, str))
-
-
-def _damaged_event(thread: str, seq: int) -> str:
-    text = "An event is missing here: its row in the database is damaged."
-    notice = {"type": "notice", "level": "warning", "text": text}
-    return json.dumps({**notice, "seq": seq, "run": "", "ns": "", "thread": thread, "ts": ""})

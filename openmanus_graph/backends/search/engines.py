@@ -4,16 +4,25 @@ import asyncio
 import base64
 import time
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from ddgs.ddgs import DDGS
+from ddgs.exceptions import DDGSException
 from pydantic import SecretStr
 
 from openmanus_graph.backends.models.endpoint import certificate_path
-from openmanus_graph.backends.search import search_engine
-from openmanus_graph.backends.search.search_engine import EngineError, Hit, SearchQuery
+from openmanus_graph.backends.search.search_engine import (
+    EngineError,
+    Hit,
+    SearchEngine,
+    SearchQuery,
+    ask,
+    hits_of,
+    plain,
+)
 from openmanus_graph.state.search_engines import COUNTRY_NAMES, SearchLocale, codes
 
 _MAX_WORDS_CHARS = 160
@@ -25,7 +34,7 @@ _SEARXNG_REFUSALS = {
 }
 
 
-def searxng(url: str) -> search_engine.SearchEngine:
+def searxng(url: str) -> SearchEngine:
     """Return SearXNG, a search server that the person runs.
 
     https://docs.searxng.org/dev/search_api.html
@@ -38,29 +47,22 @@ def searxng(url: str) -> search_engine.SearchEngine:
     path = parts.path.rstrip("/").removesuffix("/search")
     address = f"{parts.scheme}://{place}{path}/search"
 
-    async def search(query: SearchQuery) -> list[Hit]:
+    async def page(query: SearchQuery, number: int) -> list[Hit]:
         params = {
             "q": query.text,
             "format": "json",
             "categories": "general",
             "language": query.locale.tag,
+            "pageno": str(number + 1),
         }
+        answer = await ask("GET", address, headers, params=params, refusals=_SEARXNG_REFUSALS)
+        hits = hits_of(answer.get("results"), snippet="content")
+        if not hits and (failed := _failed_engines(answer)):
+            words = f"its own engines did not answer: {failed}"
+            raise EngineError(words, passing=True, quotes=True)
+        return hits
 
-        async def page(number: int) -> list[Hit]:
-            shown = {**params, "pageno": str(number + 1)}
-            answer = await search_engine.ask(
-                "GET", address, headers, params=shown, refusals=_SEARXNG_REFUSALS
-            )
-            hits = search_engine.hits_of(answer.get("results"), snippet="content")
-            failed = _failed_engines(answer)
-            if not hits and failed:
-                words = f"its own engines did not answer: {failed}"
-                raise EngineError(words, passing=True, quotes=True)
-            return hits
-
-        return await search_engine.paged(page, query.count, _SEARXNG_PAGE)
-
-    return search_engine.SearchEngine("searxng", search)
+    return SearchEngine("searxng", page, _SEARXNG_PAGE)
 
 
 def _failed_engines(answer: Mapping[str, Any]) -> str:
@@ -85,29 +87,27 @@ _TAVILY_REFUSALS = {
 }
 
 
-def tavily(key: SecretStr, url: str = _TAVILY_URL) -> search_engine.SearchEngine:
+def tavily(key: SecretStr, url: str = _TAVILY_URL) -> SearchEngine:
     """Return Tavily; it takes countries by their English names, and no language.
 
     https://docs.tavily.com/documentation/api-reference/endpoint/search
     """
 
-    async def search(query: SearchQuery) -> list[Hit]:
+    async def page(query: SearchQuery, _number: int) -> list[Hit]:
         body = {
             "query": query.text_up_to(_TAVILY_QUERY_CHARS),
             "max_results": min(query.count, _TAVILY_MOST),
             "topic": "general",  # the only one that takes a country
             "search_depth": "basic",
         }
-        country = COUNTRY_NAMES.get(query.locale.country)
-        if country:
+        if country := COUNTRY_NAMES.get(query.locale.country):
             body["country"] = country
         headers = {"Authorization": f"Bearer {key.get_secret_value()}"}
-        answer = await search_engine.ask(
-            "POST", f"{url}/search", headers, body=body, refusals=_TAVILY_REFUSALS
-        )
-        return search_engine.hits_of(answer.get("results"), snippet="content")
+        refusals = _TAVILY_REFUSALS
+        answer = await ask("POST", f"{url}/search", headers, body=body, refusals=refusals)
+        return hits_of(answer.get("results"), snippet="content")
 
-    return search_engine.SearchEngine("tavily", search, ("lang",))
+    return SearchEngine("tavily", page, ignores=("lang",))
 
 
 _BRAVE_URL = "https://api.search.brave.com"
@@ -125,35 +125,29 @@ _BRAVE_LANGUAGES = codes(
 _BRAVE_OWN_CODES = {"ja": "jp", "no": "nb", "nn": "nb"}
 
 
-def brave(key: SecretStr, url: str = _BRAVE_URL) -> search_engine.SearchEngine:
+def brave(key: SecretStr, url: str = _BRAVE_URL) -> SearchEngine:
     """Return Brave.
 
     https://api-dashboard.search.brave.com/api-reference/web/search/get
     """
 
-    async def search(query: SearchQuery) -> list[Hit]:
-        size = min(query.count, _BRAVE_PAGE)
+    async def page(query: SearchQuery, number: int) -> list[Hit]:
         params = {
             "q": query.text_up_to(_BRAVE_QUERY_CHARS, _BRAVE_QUERY_WORDS),
-            "count": str(size),
+            "count": str(min(query.count, _BRAVE_PAGE)),
+            "offset": str(number),
             "text_decorations": "false",
             "result_filter": "web",
             **_brave_locale(query.locale),
         }
         headers = {"X-Subscription-Token": key.get_secret_value()}
+        answer = await ask("GET", f"{url}/res/v1/web/search", headers, params=params)
+        web: Any = answer.get("web") or {}  # left out when nothing was found
+        if not isinstance(web, dict):
+            raise EngineError("its answer is not in the documented form")
+        return hits_of(web.get("results"), snippet="description")
 
-        async def page(number: int) -> list[Hit]:
-            shown = {**params, "offset": str(number)}
-            address = f"{url}/res/v1/web/search"
-            answer = await search_engine.ask("GET", address, headers, params=shown)
-            web: Any = answer.get("web") or {}  # left out when nothing was found
-            if not isinstance(web, dict):
-                raise EngineError("its answer is not in the documented form")
-            return search_engine.hits_of(web.get("results"), snippet="description")
-
-        return await search_engine.paged(page, query.count, size)
-
-    return search_engine.SearchEngine("brave", search)
+    return SearchEngine("brave", page, _BRAVE_PAGE)
 
 
 def _brave_locale(locale: SearchLocale) -> dict[str, str]:
@@ -183,33 +177,27 @@ _GOOGLE_REFUSALS = {
 }
 
 
-def google(key: SecretStr, cx: str, url: str = _GOOGLE_URL) -> search_engine.SearchEngine:
+def google(key: SecretStr, cx: str, url: str = _GOOGLE_URL) -> SearchEngine:
     """Return Google's Custom Search JSON API, by key and search engine id (cx).
 
     https://developers.google.com/custom-search/v1/cse/list
     Closed to new customers; existing keys work until 1 January 2027.
     """
 
-    async def search(query: SearchQuery) -> list[Hit]:
+    async def page(query: SearchQuery, number: int) -> list[Hit]:
         size = min(query.count, _GOOGLE_PAGE)
         params = {
             "q": query.text_up_to(_GOOGLE_QUERY_CHARS),
             "cx": cx,
             "num": str(size),
+            "start": str(number * size + 1),
             **_google_locale(query.locale),
         }
-        headers = {"X-Goog-Api-Key": key.get_secret_value()}
+        address, headers = f"{url}/customsearch/v1", {"X-Goog-Api-Key": key.get_secret_value()}
+        answer = await ask("GET", address, headers, params=params, refusals=_GOOGLE_REFUSALS)
+        return hits_of(answer.get("items"), url="link", snippet="snippet")
 
-        async def page(number: int) -> list[Hit]:
-            shown = {**params, "start": str(number * size + 1)}
-            answer = await search_engine.ask(
-                "GET", f"{url}/customsearch/v1", headers, params=shown, refusals=_GOOGLE_REFUSALS
-            )
-            return search_engine.hits_of(answer.get("items"), url="link", snippet="snippet")
-
-        return await search_engine.paged(page, query.count, size)
-
-    return search_engine.SearchEngine("google", search)
+    return SearchEngine("google", page, _GOOGLE_PAGE)
 
 
 def _google_locale(locale: SearchLocale) -> dict[str, str]:
@@ -228,13 +216,13 @@ _BAIDU_MOST = 50
 _BAIDU_QUERY_CHARS = 72
 
 
-def baidu(key: SecretStr, url: str = _BAIDU_URL) -> search_engine.SearchEngine:
+def baidu(key: SecretStr, url: str = _BAIDU_URL) -> SearchEngine:
     """Return Baidu Search of the Qianfan platform; it takes neither language nor country.
 
     https://ai.baidu.com/ai-doc/AppBuilder/pmaxd1hvy
     """
 
-    async def search(query: SearchQuery) -> list[Hit]:
+    async def page(query: SearchQuery, _number: int) -> list[Hit]:
         secret = key.get_secret_value()
         body = {
             "messages": [{"role": "user", "content": query.text_up_to(_BAIDU_QUERY_CHARS)}],
@@ -242,14 +230,14 @@ def baidu(key: SecretStr, url: str = _BAIDU_URL) -> search_engine.SearchEngine:
             "resource_type_filter": [{"type": "web", "top_k": min(query.count, _BAIDU_MOST)}],
         }
         address, headers = f"{url}/v2/ai_search/web_search", {"Authorization": f"Bearer {secret}"}
-        answer = await search_engine.ask("POST", address, headers, body=body)
+        answer = await ask("POST", address, headers, body=body)
         if answer.get("code") and "references" not in answer:
-            said = search_engine.plain(answer.get("message"), _MAX_WORDS_CHARS)
+            said = plain(answer.get("message"), _MAX_WORDS_CHARS)
             said = said.replace(secret, "***")
             raise EngineError(f"error {answer['code']}: {said}", quotes=True)
-        return search_engine.hits_of(answer.get("references"), snippet="content")
+        return hits_of(answer.get("references"), snippet="content")
 
-    return search_engine.SearchEngine("baidu", search, ("lang", "country"))
+    return SearchEngine("baidu", page, ignores=("lang", "country"))
 
 
 REQUEST_TIMEOUT_S = 5
@@ -268,22 +256,17 @@ _CAUSES = {
 }
 
 
-def metasearch(backend: str) -> search_engine.SearchEngine:
+def metasearch(backend: str) -> SearchEngine:
     """Return one of ddgs's backends."""
 
-    async def search(query: SearchQuery) -> list[Hit]:
-        async def page(number: int) -> list[Hit]:
-            return await asyncio.to_thread(_ask_ddgs, backend, query, number + 1)
+    async def page(query: SearchQuery, number: int) -> list[Hit]:
+        return await asyncio.to_thread(_ask_ddgs, backend, query, number + 1)
 
-        return await search_engine.paged(page, query.count, _PAGE)
-
-    return search_engine.SearchEngine(f"ddgs:{backend}", search, _IGNORES.get(backend, ()))
+    return SearchEngine(f"ddgs:{backend}", page, _PAGE, _IGNORES.get(backend, ()))
 
 
 def _ask_ddgs(backend: str, query: SearchQuery, page: int) -> list[Hit]:
     """Ask for one page. Blocks."""
-    from ddgs.exceptions import DDGSException  # ddgs takes a while to load
-
     authorities = certificate_path()
     verify = str(authorities) if authorities and authorities.is_file() else True
     client = _WatchedDDGS(timeout=REQUEST_TIMEOUT_S, verify=verify)
@@ -307,9 +290,9 @@ def _ask_ddgs(backend: str, query: SearchQuery, page: int) -> list[Hit]:
             return []
         # ddgs wraps several errors into one another.
         cause = next((words for sign, words in _CAUSES.items() if sign in str(error)), None)
-        words = cause or search_engine.plain(str(error), _MAX_WORDS_CHARS)
+        words = cause or plain(str(error), _MAX_WORDS_CHARS)
         raise EngineError(words, passing=True, quotes=cause is None) from error
-    return search_engine.hits_of(found, url="href", snippet="body")
+    return hits_of(found, url="href", snippet="body")
 
 
 def region(locale: SearchLocale, backend: str) -> str:
@@ -335,13 +318,10 @@ class _WatchedDDGS(DDGS):
         for engine in engines:
             client: Any = getattr(engine, "http_client", None)
             if client is not None:
-                client.request = self._watched(client.request)
+                client.request = partial(self._watched, client.request)
         return engines
 
-    def _watched(self, request: Any) -> Any:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            answer = request(*args, **kwargs)
-            self.statuses.append(answer.status_code)
-            return answer
-
-        return watched
+    def _watched(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = request(*args, **kwargs)
+        self.statuses.append(answer.status_code)
+        return answer

@@ -4,8 +4,8 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, cast
@@ -52,36 +52,29 @@ class Hit:
     engine: str = ""  # which engine found it
 
 
+@dataclass(eq=False)
 class EngineError(Exception):
-    """Why an engine gave no answer: a few words without a key, for people and models.
+    """Why an engine gave no answer."""
 
-    Args:
-        passing: Whether a retry could help.
-        retry_after_s: How long the engine asked to wait.
-        quotes: Whether the reason quotes the engine.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        passing: bool = False,
-        retry_after_s: float | None = None,
-        quotes: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.passing = passing
-        self.retry_after_s = retry_after_s
-        self.quotes = quotes
+    reason: str  # a few words without a key, for people and models
+    _: KW_ONLY
+    passing: bool = False  # whether a retry could help
+    retry_after_s: float | None = None  # how long the engine asked to wait
+    quotes: bool = False  # whether the reason quotes the engine
 
 
 @dataclass(frozen=True)
 class SearchEngine:
     name: str  # the name in results and messages
-    search: Callable[[SearchQuery], Coroutine[Any, Any, list[Hit]]]
-    """Returns hits, best first; none if it found nothing. EngineError: it did not answer."""
+    page: Callable[[SearchQuery, int], Awaitable[list[Hit]]]
+    """Returns the hits of a page, counted from 0. EngineError: the engine did not answer."""
+    page_size: int | None = None  # a shorter page is the last; None: there is only one
     ignores: tuple[str, ...] = ()  # which of `lang` and `country` the engine does not support
+
+    async def search(self, query: SearchQuery) -> list[Hit]:
+        """Return hits, best first; none if it found nothing. EngineError: it did not answer."""
+        size = min(query.count, self.page_size or query.count)
+        return await paged(lambda number: self.page(query, number), query.count, size)
 
 
 def hits_of(entries: Any, *, url: str = "url", snippet: str) -> list[Hit]:

@@ -221,20 +221,14 @@ class SearchRun:
         self.attempts[engine] = Attempt(engine, len(self.hits) - before, ignores=ignores)
 
     async def ask(self, engines: Sequence[SearchEngine]) -> None:
-        pending = await self._round(engines)
-        for _ in range(min(self.settings.max_retries, MAX_RETRIES)):
-            if self.hits or not pending or not await self._pause(pending):
+        pending = list(engines)
+        for turn in range(1 + min(self.settings.max_retries, MAX_RETRIES)):
+            if turn and (self.hits or not pending or not await self._pause(pending)):
                 break
-            pending = await self._round(pending)
-
-    async def _round(self, engines: Sequence[SearchEngine]) -> list[SearchEngine]:
-        retry: list[SearchEngine] = []
-        for engine in engines:
-            if self.complete:
-                break
-            if not await self._ask_engine(engine):
-                retry.append(engine)
-        return retry
+            asked, pending = pending, []
+            for engine in asked:
+                if not self.complete and not await self._ask_engine(engine):
+                    pending.append(engine)
 
     async def _ask_engine(self, engine: SearchEngine) -> bool:
         """Query one engine; return False if it should be retried."""

@@ -32,7 +32,7 @@ _DIGEST_OF_HOLE = hashlib.sha256(HOLE).hexdigest()[:DIGEST_CHARS]
 SPARE_BYTES = 1 << 20
 """That must stay free on the disk."""
 
-_VERSIONS = (
+VERSIONS = (
     (
         "CREATE TABLE objects (digest {bytes} PRIMARY KEY, data {bytes} NOT NULL)",
         """
@@ -74,14 +74,16 @@ class ObjectStore:
     """A store of objects, in which folders can be written and read. Methods block."""
 
     moved_objects = moved_bytes = 0
-    """Read and written so far."""
+    """Read and written since `begin_transfer`."""
+
+    def begin_transfer(self) -> None:
+        self.moved_objects = self.moved_bytes = 0
 
     def read(self, digest: str) -> bytes:
         """Return an object. MissingObjectError if it is gone or damaged."""
         raise NotImplementedError
 
     def write(self, objects: Mapping[str, bytes]) -> None:
-        """Store objects by their digests."""
         raise NotImplementedError
 
     def read_ahead(self, digests: Iterable[str]) -> None:
@@ -137,7 +139,8 @@ class SnapshotStore(ObjectStore):
         self.home = home
         self._lock_file = home / "snapshots.adding"
         self.file = home / SNAPSHOTS
-        self._run = open_file(self.file, _VERSIONS).run
+        self._database = open_file(self.file, VERSIONS)
+        self._run = self._database.run
 
     @override
     @contextmanager
@@ -233,26 +236,36 @@ class SnapshotStore(ObjectStore):
 
     def forget_threads(self, threads: Iterable[str]) -> None:
         """Forget threads, and sweep the objects that no other thread names."""
-        with self._locked(fcntl.LOCK_EX):
-            named = False
-            for thread in threads:
-                self._run("DELETE FROM restores WHERE thread = ?", (thread,))
-                self._run("DELETE FROM databases WHERE thread = ?", (thread,))
-                gone = "DELETE FROM snapshots WHERE thread = ? RETURNING id"
-                named = bool(self._run(gone, (thread,))) or named
-            if named:
-                self._sweep()
+        named = [self.forget_names(thread) for thread in threads]
+        if any(named):
+            self.sweep()
 
-    def _sweep(self) -> None:
-        used: set[str] = set()
-        for (snapshot,) in self._run("SELECT DISTINCT id FROM snapshots"):
-            self._mark(snapshot, used)
-        rows = self._run("SELECT digest FROM objects")
-        unused = [row[0] for row in rows if row[0].hex() not in used]
-        for start in range(0, len(unused), _BATCH_ROWS):
-            batch = unused[start : start + _BATCH_ROWS]
-            marks = ", ".join("?" * len(batch))
-            self._run(f"DELETE FROM objects WHERE digest IN ({marks})", batch)
+    def forget_names(self, thread: str) -> bool:
+        """Forget a thread, whose objects the next sweep deletes; False if it has no snapshots."""
+        self._run("DELETE FROM restores WHERE thread = ?", (thread,))
+        self._run("DELETE FROM databases WHERE thread = ?", (thread,))
+        return bool(self._run("DELETE FROM snapshots WHERE thread = ? RETURNING id", (thread,)))
+
+    def sweep(self) -> int:
+        """Delete the objects that no thread names, and return their bytes."""
+        swept = 0
+        with self._locked(fcntl.LOCK_EX):
+            used: set[str] = set()
+            for (snapshot,) in self._run("SELECT DISTINCT id FROM snapshots"):
+                self._mark(snapshot, used)
+            rows = self._run("SELECT digest FROM objects")
+            unused = [row[0] for row in rows if row[0].hex() not in used]
+            for start in range(0, len(unused), _BATCH_ROWS):
+                batch = unused[start : start + _BATCH_ROWS]
+                marks = ", ".join("?" * len(batch))
+                delete = f"DELETE FROM objects WHERE digest IN ({marks}) RETURNING length(data)"
+                swept += sum(size for (size,) in self._run(delete, batch))
+            self._database.give_back_space()
+        return swept
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of all objects."""
+        return int(self._run("SELECT coalesce(sum(length(data)), 0) FROM objects")[0][0])
 
     def _mark(self, tree: str, used: set[str]) -> None:
         """Add all objects of a tree to a set, whose trees were walked before."""

@@ -87,26 +87,22 @@ def restore_snapshot(
     return restoring.done
 
 
+@dataclass
 class _Restoring:
     """One restore under way. OSError: there is no room; other errors are noted by path."""
 
-    def __init__(
-        self,
-        store: objects.ObjectStore,
-        workspace: Workspace,
-        target: dict[str, objects.TreeEntry],
-        newest: take.Index,
-        aside: Path,
-    ) -> None:
-        self._store, self._workspace, self._target = store, workspace, target
-        self._newest, self._aside = newest, aside
-        self.found = take.Scan()
-        self.done = Restored()
+    store: objects.ObjectStore
+    workspace: Workspace
+    target: dict[str, objects.TreeEntry]
+    newest: take.Index
+    aside: Path
+    found: take.Scan = field(default_factory=take.Scan)
+    done: Restored = field(default_factory=Restored)
 
     def find(self, extent: take.Extent) -> None:
         """Look through the workspace, including folders that became unreadable."""
-        self.found = take.scan(self._workspace, extent.ignored)
-        target = self._target
+        self.found = take.scan(self.workspace, extent.ignored)
+        target = self.target
         closed = [
             path
             for path in self.found.unreadable
@@ -116,7 +112,7 @@ class _Restoring:
             with suppress(OSError), self._folder_of(path) as (folder, name):
                 change_mode(folder, name, 0o700)
         if closed:
-            self.found = take.scan(self._workspace, extent.ignored)
+            self.found = take.scan(self.workspace, extent.ignored)
 
     def remove_what_is_not_there(self, *, keeps_new: bool) -> None:
         """Remove entries that the snapshot does not have, or has as another kind."""
@@ -124,7 +120,7 @@ class _Restoring:
             with self._noting(path), self._folder_of(path) as (folder, name):
                 os.unlink(name, dir_fd=folder)
         for path in reversed(self.found.stamps):  # a folder comes after its entries
-            wanted, kind = self._target.get(path), take.kind_of(self.found.stamps[path][0])
+            wanted, kind = self.target.get(path), take.kind_of(self.found.stamps[path][0])
             if wanted is not None and wanted.kind in (kind, "left out"):
                 continue
             if self._lies_in_left_out(path):
@@ -153,7 +149,7 @@ class _Restoring:
     def write_what_differs(self) -> None:
         """Write entries that the workspace does not have, or has with other content."""
         differing = list(self._changed_entries())
-        self._store.read_ahead(one.content for _, one in differing if one.kind == "file")
+        self.store.read_ahead(one.content for _, one in differing if one.kind == "file")
         for path, wanted in differing:  # a folder comes before its entries
             with self._noting(path), self._folder_of(path) as (folder, name):
                 if wanted.kind == "folder":
@@ -166,7 +162,7 @@ class _Restoring:
 
     def _changed_entries(self) -> Iterator[tuple[str, objects.TreeEntry]]:
         """Yield the entries that may differ, and note those that no snapshot holds."""
-        for path, wanted in self._target.items():
+        for path, wanted in self.target.items():
             if wanted.kind != "left out":
                 if not self._is_unchanged(path, wanted):
                     yield path, wanted
@@ -176,7 +172,7 @@ class _Restoring:
                 self.done.missing[path] = f"no snapshot holds it ({wanted.content})"
 
     def set_modes_of_folders(self) -> None:
-        for path, wanted in reversed(self._target.items()):
+        for path, wanted in reversed(self.target.items()):
             if wanted.kind == "folder":
                 with self._noting(path), self._folder_of(path) as (folder, name):
                     _set_mode(folder, name, wanted.mode)
@@ -185,7 +181,7 @@ class _Restoring:
         """Return True if an entry is in a folder whose content is not in the snapshot."""
         above = (str(parent) for parent in Path(path).parents)
         return any(
-            folder in self._target and self._target[folder].kind == "left out" for folder in above
+            folder in self.target and self.target[folder].kind == "left out" for folder in above
         )
 
     def _is_unchanged(self, path: str, wanted: objects.TreeEntry) -> bool:
@@ -196,7 +192,7 @@ class _Restoring:
         if wanted.kind == "folder":
             return True  # permissions are set at the end
         same_mode = wanted.kind == "link" or take.permissions(stamp[0]) == wanted.mode
-        known = self._newest.contents.get(path) if self._newest.stamps.get(path) == stamp else None
+        known = self.newest.contents.get(path) if self.newest.stamps.get(path) == stamp else None
         return same_mode and known == wanted.content
 
     def _is_same(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> bool:
@@ -225,15 +221,15 @@ class _Restoring:
                 os.unlink(temporary, dir_fd=folder)
 
     def _write_file(self, folder: int, name: str, wanted: objects.TreeEntry) -> None:
-        pieces = self._store.pieces(wanted) if wanted.size else []
+        pieces = self.store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
-            self._store.read_ahead(pieces)
+            self.store.read_ahead(pieces)
         with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
                 if digest == objects.digest_of(objects.HOLE):
                     file.seek(objects.PIECE, os.SEEK_CUR)
                 else:
-                    file.write(self._store.read(digest))
+                    file.write(self.store.read(digest))
             file.truncate()
             os.fchmod(file.fileno(), wanted.mode)
 
@@ -242,8 +238,8 @@ class _Restoring:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             return os.readlink(name, dir_fd=folder)
-        if self._newest.stamps.get(path) == take.stamp_of(found) and path in self._newest.contents:
-            return self._newest.contents[path]
+        if self.newest.stamps.get(path) == take.stamp_of(found) and path in self.newest.contents:
+            return self.newest.contents[path]
         with os.fdopen(open_entry(folder, name, path), "rb") as file:
             pieces = [objects.digest_of(data) for data in take.pieces_in(file, found.st_size)]
         return pieces[0] if len(pieces) == 1 else objects.digest_of(objects.list_of(pieces))
@@ -251,16 +247,16 @@ class _Restoring:
     def _is_held(self, folder: int, name: str, path: str) -> bool:
         """Return True if the newest snapshot holds an entry with its present content."""
         try:
-            return self._newest.contents.get(path) == self._content(folder, name, path)
+            return self.newest.contents.get(path) == self._content(folder, name, path)
         except OSError:
             return False
 
     def _put_aside(self, folder: int, name: str, path: str) -> None:
         """Put an entry into the aside folder. A file or link also stays at its place."""
-        target = self._aside / path
-        self._aside.mkdir(parents=True, exist_ok=True)
+        target = self.aside / path
+        self.aside.mkdir(parents=True, exist_ok=True)
         # Not through a link that may have been moved there in the place of a folder.
-        with opened_folder(Workspace(self._aside, self._aside), target.parent, create=True):
+        with opened_folder(Workspace(self.aside, self.aside), target.parent, create=True):
             pass
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
@@ -274,8 +270,8 @@ class _Restoring:
     @contextmanager
     def _folder_of(self, path: str) -> Generator[tuple[int, str]]:
         """Open the folder of an entry for writing, and give the entry's name in it."""
-        place = self._workspace.root / path
-        with opened_folder(self._workspace, place.parent) as folder:
+        place = self.workspace.root / path
+        with opened_folder(self.workspace, place.parent) as folder:
             mode = os.fstat(folder).st_mode
             if mode & 0o300 != 0o300:
                 with suppress(PermissionError):

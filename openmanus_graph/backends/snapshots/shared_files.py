@@ -28,13 +28,14 @@ from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import prepare_runs_with
-from openmanus_graph.runtime.workspace import Workspace
+from openmanus_graph.runtime.workspace import OWN_WORKSPACE, Workspace
 from openmanus_graph.state.settings import Settings
 
 _FILES, _PRIVATE = "shared_files.json", "shared_private.json"
 """In the private folder: the indexes of the files that were put or fetched last."""
-_STAYS = ("python", "browser", "incoming", take.INDEX, _FILES, _PRIVATE)
-"""Parts of the private folder that stay on their machine: packages, logins, and our indexes."""
+_STAYS = ("python", "browser", "incoming", take.INDEX, _FILES, _PRIVATE, OWN_WORKSPACE)
+"""Parts of the private folder that stay on their machine: packages, logins, our indexes and paths.
+"""
 _HOME_ID = "home_id"
 _CLOSER = "shared files"
 _taken_up: dict[str, "ThreadFiles"] = {}
@@ -182,8 +183,6 @@ class ThreadFiles:
         self._recorded: FileLocation | None = None
         self._reported = set[str]()
         self._lock = threading.Lock()
-        self._moved_before = (0, 0)
-        """Objects and bytes of earlier transfers."""
         self._coming_bytes: int | None = None
         """Size of the files that are fetched, including those that are here; None for a put."""
         self.failed = False
@@ -202,7 +201,8 @@ class ThreadFiles:
         """Fetch the files if another worker has used them, put back new ones, return notices."""
         place, store, notices = self.find(), self._store, list[str]()
         if place is not None and store is not None:
-            self._begin_transfer(store, 0)
+            store.begin_transfer()
+            self._coming_bytes = 0
             notices = [f"The thread's files, last used on {place.host}, come from {store.url}."]
             notices += self._fetch_part(self._files, place.files, store)
             self._fetch_part(self._private, place.private, store)
@@ -211,22 +211,15 @@ class ThreadFiles:
 
     def progress(self) -> str:
         """Describe how far the transfer under way is; "" before it has moved anything."""
-        if self._store is None:
+        if self._store is None or not self._store.moved_objects:
             return ""
-        objects = self._store.moved_objects - self._moved_before[0]
-        megabytes = self._store.moved_bytes - self._moved_before[1] >> 20
-        if not objects:
-            return ""
+        megabytes, objects = self._store.moved_bytes >> 20, self._store.moved_objects
         if self._coming_bytes is None:
             way, most = "go to", ""
         else:
             way, most = "come from", f" of at most {self._coming_bytes >> 20:,}"
         moved = f"{megabytes:,}{most} MB in {objects:,} objects so far"
         return f"The thread's files {way} {self._store.url}: {moved}."
-
-    def _begin_transfer(self, store: RemoteObjects, coming_bytes: int | None) -> None:
-        self._moved_before = store.moved_objects, store.moved_bytes
-        self._coming_bytes = coming_bytes
 
     def put_back(self) -> list[str]:
         """Put changes into the store, if there is one, record the location, return notices."""
@@ -236,7 +229,8 @@ class ThreadFiles:
                 if not thread_snapshots.is_empty(self._workspace.root):
                     self._record(here)
                 return []
-            self._begin_transfer(self._store, None)
+            self._store.begin_transfer()
+            self._coming_bytes = None
             try:
                 for part in (self._files, self._private):
                     part.index = take.take_snapshot(

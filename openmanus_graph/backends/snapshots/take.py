@@ -198,6 +198,8 @@ class Index:
     """Why a path's content is not held."""
     torn: tuple[str, ...] = ()
     """Files that changed each time they were read."""
+    size: int | None = None
+    """Bytes of all files; None if it was read from a file."""
 
 
 def read_index(workspace: Workspace, name: str = INDEX) -> Index:
@@ -269,31 +271,28 @@ def take_snapshot(
         taking.contents,
         taking.left_out,
         tuple(sorted(taking.torn)),
+        sum(stamp[1] for stamp in found.stamps.values()),
     )
 
 
+@dataclass
 class _Taking:
-    def __init__(
-        self,
-        workspace: Workspace,
-        found: Scan,
-        before: Index,
-        new: objects.NewObjects,
-        settled_ns: int,
-    ) -> None:
-        self._workspace, self._found, self._before, self._new = workspace, found, before, new
-        self._settled_ns = settled_ns
-        """Files that changed later may change again without another stamp."""
-        self.stamps: dict[str, Stamp | None] = {}
-        """Of files that were read, if they differ from the scan."""
-        self.contents: dict[str, str] = {}
-        self.left_out: dict[str, str] = {}
-        self.trees: dict[str, str] = {}
-        self.torn: list[str] = []
+    workspace: Workspace
+    found: Scan
+    before: Index
+    new: objects.NewObjects
+    settled_ns: int
+    """Files that changed later may change again without another stamp."""
+    stamps: dict[str, Stamp | None] = field(default_factory=dict[str, Stamp | None])
+    """Of files that were read, if they differ from the scan."""
+    contents: dict[str, str] = field(default_factory=dict[str, str])
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+    trees: dict[str, str] = field(default_factory=dict[str, str])
+    torn: list[str] = field(default_factory=list[str])
 
     def add_folder(self, folder: str) -> None:
         """Store new content of a folder, whose own folders are stored already."""
-        names, entries = sorted(self._found.folders[folder]), list[list[Any]]()
+        names, entries = sorted(self.found.folders[folder]), list[list[Any]]()
         changed = [name for name in names if self._must_read(join(folder, name))]
         if changed:
             self._read_changed(folder, changed)
@@ -305,21 +304,21 @@ class _Taking:
                     self.contents[path] = entry.content
         tree = objects.list_of(entries)
         self.trees[folder] = digest = objects.digest_of(tree)
-        if digest != (self._before.contents.get(folder) if folder else self._before.snapshot):
-            self._new.add(tree)
+        if digest != (self.before.contents.get(folder) if folder else self.before.snapshot):
+            self.new.add(tree)
 
     def _must_read(self, path: str) -> bool:
-        if path in self.left_out or stat.S_ISDIR((stamp := self._found.stamps[path])[0]):
+        if path in self.left_out or stat.S_ISDIR((stamp := self.found.stamps[path])[0]):
             return False
-        if self._before.stamps.get(path) == stamp and path in self._before.contents:
-            self.contents[path] = self._before.contents[path]
+        if self.before.stamps.get(path) == stamp and path in self.before.contents:
+            self.contents[path] = self.before.contents[path]
             return False
         return True
 
     def _read_changed(self, folder: str, names: list[str]) -> None:
         """Read files and links of one folder. Missing and unreadable ones are not an error."""
         try:
-            with opened_folder(self._workspace, self._workspace.root / folder) as descriptor:
+            with opened_folder(self.workspace, self.workspace.root / folder) as descriptor:
                 for name in names:
                     self._read(descriptor, name, join(folder, name))
         except OSError:
@@ -329,7 +328,7 @@ class _Taking:
 
     def _read(self, folder: int, name: str, path: str) -> None:
         try:
-            if stat.S_ISLNK(self._found.stamps[path][0]):
+            if stat.S_ISLNK(self.found.stamps[path][0]):
                 self.contents[path] = os.readlink(name, dir_fd=folder)
             else:
                 with os.fdopen(open_entry(folder, name, path), "rb") as file:
@@ -342,10 +341,10 @@ class _Taking:
     def _read_file(self, file: BinaryIO, path: str) -> None:
         for _ in range(READ_ATTEMPTS):
             stamp = stamp_of(os.fstat(file.fileno()))
-            self.contents[path] = add_file(file, stamp[1], self._new)
+            self.contents[path] = add_file(file, stamp[1], self.new)
             after = stamp_of(os.fstat(file.fileno()))
-            settled = max(stamp[2], stamp[3]) < self._settled_ns
-            self._found.stamps[path] = stamp
+            settled = max(stamp[2], stamp[3]) < self.settled_ns
+            self.found.stamps[path] = stamp
             self.stamps[path] = stamp if stamp == after and settled else None
             if stamp == after:
                 return
@@ -355,7 +354,7 @@ class _Taking:
     def _entry(self, path: str) -> objects.TreeEntry | None:
         if (why := self.left_out.get(path)) is not None:
             return objects.TreeEntry("left out", 0, 0, why)
-        mode, size, *_ = self._found.stamps[path]
+        mode, size, *_ = self.found.stamps[path]
         kind = kind_of(mode)
         if kind == "folder":
             return objects.TreeEntry("folder", permissions(mode), 0, self.trees[path])

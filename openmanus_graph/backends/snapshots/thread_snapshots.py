@@ -15,6 +15,7 @@ from langgraph.config import get_config
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
+from openmanus_graph.backends.persistence.usage import RunUsage
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots import take
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore, TreeEntry
@@ -68,6 +69,9 @@ async def snapshot_files(
     except (OSError, StorageError) as error:
         session.files_may_differ = True
         return note_gap(f"It could not be stored: {str(error).rstrip('.')}.", state, emit)
+    usage: RunUsage | None = session.find_cached(RunUsage)
+    if usage is not None and (size := snapshots.size) is not None:
+        await asyncio.to_thread(usage.note_files, size)
     for text in snapshots.new_notices():
         notice(emit, text)
     update = {SNAPSHOT_KEY: snapshot, GAP_KEY: ""}
@@ -107,12 +111,11 @@ class ThreadSnapshots:
         self._thread, self._home = thread, home
         self._index = Index(Path())
         self._reported = set[tuple[str, str]]()
-        self._stored_before = 0
-        """Bytes of earlier snapshots."""
 
     def take(self, workspace: Workspace, limits: StorageSettings) -> str:
         """Take a snapshot and return its id. ConfigError, OSError, StorageError: it failed."""
-        before, self._stored_before = self._known(workspace), self.store.moved_bytes
+        before = self._known(workspace)
+        self.store.begin_transfer()
         self._index = take.take_snapshot(
             self.store, self._thread, workspace, take.Extent.of_snapshots(limits), before
         )
@@ -121,9 +124,14 @@ class ThreadSnapshots:
                 take.write_index(workspace, self._index)
         return self._index.snapshot
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of the files when the newest snapshot was taken; None if they are as before."""
+        return self._index.size
+
     def progress(self) -> str:
         """Describe how far the snapshot under way is; "" before it has stored much."""
-        megabytes = self.store.moved_bytes - self._stored_before >> 20
+        megabytes = self.store.moved_bytes >> 20
         if not megabytes:
             return ""
         return f"A snapshot of the files is taken, to go back to: {megabytes:,} MB so far."
@@ -200,34 +208,29 @@ def bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
 
     ConfigError: the files cannot be restored, and what to do.
     """
-    lineage = session.lineage
+    lineage, limits = session.lineage, session.settings.storage
     if not session.checkpointed or not (lineage.came_back or lineage.snapshot):
         return []
     try:
-        return _bring_back(session, workers)
+        snapshots, workspace = snapshots_of(session), session.workspace
+        came_back, under_way = snapshots.store.restored(session.key)
+        if lineage.came_back and lineage.came_back != came_back:
+            for one in (*workers, session):
+                one.close()
+        elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
+            return []
+        if not limits.snapshot_max_mb:
+            return []
+        if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
+            notices = [refusal]
+        else:
+            snapshots.store.record_restore(session.key, came_back, lineage.snapshot)
+            notices = snapshots.restore(lineage.snapshot, workspace, limits)
+            session.files_may_differ = True  # from the snapshot that the state names
+            notices += describe_gap(lineage.gap)
+        snapshots.store.record_restore(session.key, lineage.came_back or came_back, "")
     except (OSError, StorageError) as error:  # no reason for a run to fail
         return [f"The snapshots of the files cannot be read, so they are as they are: {error}"]
-
-
-def _bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
-    lineage, limits = session.lineage, session.settings.storage
-    snapshots, workspace = snapshots_of(session), session.workspace
-    came_back, under_way = snapshots.store.restored(session.key)
-    if lineage.came_back and lineage.came_back != came_back:
-        for one in (*workers, session):
-            one.close()
-    elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
-        return []
-    if not limits.snapshot_max_mb:
-        return []
-    if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
-        notices = [refusal]
-    else:
-        snapshots.store.record_restore(session.key, came_back, lineage.snapshot)
-        notices = snapshots.restore(lineage.snapshot, workspace, limits)
-        session.files_may_differ = True  # from the snapshot that the state names
-        notices += describe_gap(lineage.gap)
-    snapshots.store.record_restore(session.key, lineage.came_back or came_back, "")
     return notices
 
 

@@ -29,7 +29,10 @@ COMMANDS = {
     "resume": ("run:resume", "Continue a thread that stopped, waits for an answer, or crashed."),
     "tell": ("threads:tell", "Send a running agent a message, which it reads at its next step."),
     "demo": ("run:demo", "Do a task with real tools and a recorded model: no key, no network."),
-    "threads": ("threads:threads", "List the newest threads."),
+    "threads": ("threads:threads", "List, find, pin, archive and delete threads."),
+    "storage": ("threads:storage", "Show what is stored, and where the megabytes are."),
+    "backup": ("threads:backup", "Write all threads into one file, while runs go on."),
+    "restore": ("threads:restore", "Restore threads into a new or empty home folder."),
     "show": ("show:show", "Show what was said and done in a thread."),
     "export": ("show:export", "Write a thread as Markdown, a page, or a bundle for `replay`."),
     "fork": ("fork:fork", "Try again from an earlier point of a thread, as a new thread."),
@@ -46,6 +49,10 @@ COMMANDS = {
     "users": ("users:app", "People who may use the server, each with threads of their own."),
     "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
     "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),
+    "usage": (
+        "usage:usage",
+        "Show runs, tokens, dollars and time.",
+    ),
     "memory": ("threads:memory", "Notes that agents keep for later conversations."),
 }
 """In the order of the help: the function or Typer app (`MODULE:NAME`), and its first help line.

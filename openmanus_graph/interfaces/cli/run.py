@@ -146,7 +146,7 @@ def demo(
                 given = InputOptions(file=[str(folder / recorded.DATA)])
                 return prepare_input(task, given, context, thread)
 
-        return Run(thread, agent, task, context, {}, make_input)
+        return Run(thread, agent, task, context, {}, make_input, trigger="demo")
 
     return execute_run(make_run, output)
 

@@ -1,7 +1,9 @@
 """`openmanus serve`, `mcp-server`, `a2a` and `acp`: serve our page, tools and agents to others."""
 
 import contextlib
+import datetime
 import http.client
+import json
 import logging
 import os
 import socket
@@ -13,11 +15,12 @@ from collections.abc import Coroutine, Generator
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from openmanus_graph.backends.models.build import run_and_close_models
+from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.graphs.catalog import check_agent
 from openmanus_graph.interfaces.cli.run import log_file
@@ -30,6 +33,7 @@ from openmanus_graph.interfaces.service.options import (
     takes,
 )
 from openmanus_graph.interfaces.service.own_process import StdioPipes
+from openmanus_graph.state.context import Context
 
 if TYPE_CHECKING:
     from openmanus_graph.interfaces.service.http import Token
@@ -38,6 +42,8 @@ MCP_PORT, A2A_PORT, PAGE_PORT = 8642, 8643, 2024
 MCP_TOKEN, A2A_TOKEN = "OPENMANUS_MCP_TOKEN", "OPENMANUS_A2A_TOKEN"  # their names
 GRACE_S = 8
 READY_POLL_S = 0.02
+MOST_WAITING = 1000
+"""Runs that take turns; later ones are queued in order."""
 PAGE_PACKAGES = ("langgraph_api", "langgraph_runtime_inmem", "fastapi")
 
 AgentOption = Annotated[str, typer.Option(help="Which agent works.")]
@@ -76,7 +82,7 @@ def a2a(options: RunOptions, where: ServerOptions, agent: AgentOption = "manus")
     """Offer an agent to other agents, by the A2A protocol."""
     _require("a2a-sdk", "a2a", "a2a", "uvicorn")
     check_agent(agent)
-    from openmanus_graph.interfaces.a2a_server import build_app
+    from openmanus_graph.interfaces.a2a_server.server import build_app
     from openmanus_graph.interfaces.service import http as service
     from openmanus_graph.interfaces.service import run_setup
 
@@ -150,8 +156,13 @@ def serve(
         list[str] | None,
         typer.Option("--import", help="Module that registers agents of yours; repeatable."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs that work at the same time.")] = 8,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs that work at the same time. Default 8.")
+    ] = None,
     log_level: Annotated[str, typer.Option(help="Of the server's log on stdout.")] = "WARNING",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="json: one object per line, without secrets.")
+    ] = "text",
 ) -> int:
     """Serve the page, Studio and the SDK on this machine. Needs the extra `studio`."""
     if missing := [name for name in PAGE_PACKAGES if find_spec(name) is None]:
@@ -167,13 +178,20 @@ def serve(
         except ImportError as error:
             raise ConfigError(f"--import {module} cannot be loaded: {error}.") from error
     port = _free_port(host, port)
+    if jobs is not None:
+        os.environ["OPENMANUS_JOBS"] = str(jobs)
     _prepare_environment(host, log_level)
+    _warn_without_sandbox()
     run_server: Any = import_module("langgraph_api.cli").run_server  # it has no types
     protocols: Any = import_module("uvicorn.config").HTTP_PROTOCOLS  # typed as fixed names
     from openmanus_graph.interfaces.server import server_config
     from openmanus_graph.interfaces.server.guard import server_token, token_source
     from openmanus_graph.interfaces.service import http as service
+    from openmanus_graph.interfaces.service.oidc import configured_issuer
 
+    configured_issuer()
+    if log_format == "json":
+        import_module("openmanus_graph.interfaces.server.json_log").write_json_lines()
     protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
@@ -182,7 +200,7 @@ def serve(
     threading.Thread(
         target=_print_when_ready,
         args=(address, server_token(), token_source()),
-        kwargs={"open_page": not no_open},
+        kwargs={"open_page": not no_open, "as_json": log_format == "json"},
         daemon=True,
     ).start()
     run_server(
@@ -190,7 +208,7 @@ def serve(
         port,
         False,  # no reloading
         config["graphs"],
-        n_jobs_per_worker=jobs,
+        n_jobs_per_worker=MOST_WAITING,  # `turns.py` decides which of them work
         auth=config["auth"],
         http=config["http"],
         checkpointer=config["checkpointer"],
@@ -232,20 +250,37 @@ def _prepare_environment(host: str, log_level: str) -> None:
         os.environ[HOSTS_VARIABLE] = ",".join(named)
 
 
+def _warn_without_sandbox() -> None:
+    """Warn if the configuration lets programs of the server's users read each other's files."""
+    from openmanus_graph.interfaces.service.accounts import accounts
+
+    with contextlib.suppress(ConfigError):  # the page shows what is wrong
+        settings = resolve_settings(Context(), "new", without_model=True)
+        if settings.sandbox.mode == "none" and accounts().any():
+            sys.stderr.write("Warning: without a sandbox, users can read each other's files.\n")
+
+
 def own_address(host: str, port: int) -> str:
     """Return the address of a server for this machine: loopback if it listens everywhere."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def _print_when_ready(address: str, token: str, kept_in: str, *, open_page: bool) -> None:
+def _print_when_ready(
+    address: str, token: str, kept_in: str, *, open_page: bool, as_json: bool
+) -> None:
     from openmanus_graph.interfaces.server import takeover
 
     while not _answers(address):
         time.sleep(READY_POLL_S)
     page = f"http://{address}/app#token={token}"
     takeover.pages.append(page)
-    sys.stdout.write(f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n")
+    text = f"OpenManus: {page}\nAPI: http://{address} (token: {kept_in})\n"
+    if as_json:
+        now = datetime.datetime.now(tz=datetime.UTC).isoformat()
+        line = {"time": now, "level": "info", "message": f"Serving at http://{address}"}
+        text = f"{json.dumps(line)}\n"
+    sys.stdout.write(text)
     sys.stdout.flush()
     if open_page:
         webbrowser.open(page)

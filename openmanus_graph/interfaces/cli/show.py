@@ -19,8 +19,9 @@ from langgraph.types import Command
 from openmanus_graph.backends.persistence.bundles import is_bundle, load_bundle, save_bundle
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.recording import Recording, put_beginning
-from openmanus_graph.backends.persistence.threads import JournalTable, Thread
+from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.homes import openmanus_home
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.config.secret_values import known_secrets

@@ -9,10 +9,12 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 MAX_COMPLETIONS = 200
 SHOWN_TITLE_CHARS = 60
 PIPE_WIDTH = 1000
+LARGEST = 10
+"""How many threads `storage` names."""
 SHORT_ID_CHARS = 16
 """Of an id on a terminal: for ids of ours the minute and the second of their start."""
 UNTRUSTED = "written after untrusted content was read"
@@ -52,6 +56,10 @@ LatestThread = Annotated[
         autocompletion=complete_thread,
     ),
 ]
+ThreadArguments = Annotated[
+    list[str],
+    typer.Argument(metavar="ID", help="Or its beginning.", autocompletion=complete_thread),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
 NoteArgument = Annotated[str, typer.Argument(help="Its path, for example /memories/NAME.md.")]
@@ -63,67 +71,183 @@ memory = typer.Typer(
 )
 
 
+threads = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+@threads.callback()
 @takes(StorageOptions)
-def threads(
+def threads_command(
+    context: typer.Context,
     delete: Annotated[
         str | None, typer.Option(help="Delete this thread.", autocompletion=complete_thread)
     ] = None,
+    search: Annotated[
+        str, typer.Option(metavar="WORDS", help="Only threads with these words, or beginnings.")
+    ] = "",
+    archived: Annotated[bool, typer.Option("--archived", help="Only archived threads.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Archived threads, too.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
     as_json: JsonLinesOption = False,
 ) -> int:
-    """List the newest threads."""
-    return _delete_thread(delete) if delete else list_threads(limit, as_json=as_json)
+    """List, find, pin, archive and delete threads."""
+    if context.invoked_subcommand is not None:
+        return 0
+    if delete:
+        return int(delete_threads(named=[delete]))
+    return list_threads(limit, search, archived=None if all_ else archived, as_json=as_json)
 
 
-def _delete_thread(named: str) -> int:
-    """Delete a thread with everything that is kept of it, but not its workspace."""
-    from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
-    from openmanus_graph.config.homes import openmanus_home
-    from openmanus_graph.config.resolve import database_url
+def _marking(name: str, done: str, mark: Literal["pinned", "archived"], *, on: bool) -> None:
+    """Add a command that pins or archives threads, or ends that."""
+
+    @takes(StorageOptions)
+    def change(named: ThreadArguments) -> int:
+        from openmanus_graph.interfaces.service import threads as known
+
+        for thread in [known.known_thread(known.thread_id(one)).id for one in named]:
+            known.open_threads().mark(thread, mark, on=on)
+            sys.stderr.write(f"{done} thread {thread}.\n")
+        return 0
+
+    threads.command(name, help=f"{name.capitalize()} threads.")(change)
+
+
+_marking("pin", "Pinned", "pinned", on=True)
+_marking("unpin", "Unpinned", "pinned", on=False)
+_marking("archive", "Archived", "archived", on=True)
+_marking("unarchive", "Unarchived", "archived", on=False)
+
+
+@threads.command("delete")
+@takes(StorageOptions)
+def delete_threads(named: ThreadArguments) -> int:
+    """Delete threads with everything that is kept of them, but not their workspaces."""
     from openmanus_graph.interfaces.service import threads as known
+    from openmanus_graph.interfaces.service.retention import Storage
 
-    thread = known.known_thread(known.thread_id(named)).id
-
-    async def delete_checkpoints() -> None:
-        async with open_checkpointer(database_url()) as checkpointer:
-            await checkpointer.adelete_thread(thread)
-
-    with known.hold_thread(openmanus_home(), thread):
-        asyncio.run(delete_checkpoints())
-        known.forget_thread(thread)
-    sys.stderr.write(f"Deleted thread {thread}. Its workspace was kept.\n")
+    for thread in [known.known_thread(known.thread_id(one)).id for one in named]:
+        with closing(Storage()) as storage, known.hold_thread(storage.home, thread):
+            storage.delete(thread)
+        sys.stderr.write(f"Deleted thread {thread}. Its workspace was kept.\n")
     return 0
 
 
-def list_threads(limit: int = 50, *, as_json: bool = False) -> int:
+@threads.command("prune")
+def prune(
+    older_than: Annotated[
+        str | None, typer.Option(help="Such as 30d. Default: as [storage] keep says.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
+    ] = False,
+) -> int:
+    """Delete old threads whose runs have ended, with all that is kept of them."""
+    from openmanus_graph.config.resolve import storage_settings
+    from openmanus_graph.interfaces.service.retention import Storage
+    from openmanus_graph.state.setting_declaration import times_by_state
+
+    keep = times_by_state(older_than) if older_than else storage_settings().keep
+    if not keep:
+        raise ConfigError("Threads are kept forever. Say --older-than 30d, or set [storage] keep.")
+    with closing(Storage()) as storage:
+        gone, freed = storage.expired(keep) if dry_run else storage.prune(keep)
+    sys.stdout.writelines(f"{thread}\n" for thread in gone)
+    verb, more = ("Would delete", ", and their snapshots") if dry_run else ("Deleted", "")
+    sys.stderr.write(f"{verb} {len(gone)} threads: {_megabytes(freed)}{more}.\n")
+    return 0
+
+
+@takes(StorageOptions)
+def storage(as_json: JsonOption = False) -> int:
+    """Show what is stored, and where the megabytes are."""
+    from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
+    from openmanus_graph.interfaces.service.retention import Storage, folder_bytes
+    from openmanus_graph.runtime.output import printable
+
+    with closing(Storage()) as opened:
+        used = opened.used()
+        kinds = {kind: one.total() for kind, one in used.items()}
+        for kind, name in (("runs without a thread", "runs"), ("files put aside", "aside")):
+            kinds[kind] = folder_bytes(opened.home / name)
+        if (opened.home / SNAPSHOTS).exists():
+            kinds["snapshots"] = SnapshotStore(opened.home).stored_bytes()
+    largest = sum(used.values(), Counter[str]()).most_common(LARGEST)
+    if as_json:
+        threads = [{"id": thread, "bytes": size} for thread, size in largest]
+        sys.stdout.write(f"{json.dumps({'bytes': kinds, 'largest': threads})}\n")
+        return 0
+    ordered = sorted(kinds.items(), key=lambda one: -one[1])
+    for name, size in (*ordered, ("total", sum(kinds.values())), ("", 0), *largest):
+        sys.stdout.write(f"{_megabytes(size):>12}  {printable(name)}\n" if name else "\n")
+    return 0
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+@takes(StorageOptions)
+def backup(
+    file: Annotated[str, typer.Argument(help="A new file.")],
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Also tokens, logins, and the options' key.")
+    ] = False,
+) -> int:
+    """Write all threads into one file, while runs go on."""
+    from openmanus_graph.interfaces.service.backup import write_backup
+
+    size = write_backup(Path(file), with_keys=with_keys)
+    sys.stderr.write(f"Wrote {file}: {_megabytes(size)}. Workspaces are not in it.\n")
+    return 0
+
+
+def restore(
+    file: Annotated[str, typer.Argument(help="A file of `openmanus backup`.")],
+    to: Annotated[str | None, typer.Option(help="The new home folder.")] = None,
+) -> int:
+    """Restore threads into a new or empty home folder."""
+    from openmanus_graph.config.homes import home_place
+    from openmanus_graph.interfaces.service.backup import restore_backup
+
+    home = Path(to).expanduser().absolute() if to else home_place()
+    restore_backup(Path(file), home)
+    sys.stderr.write(f"Restored into {home}.\n")
+    return 0
+
+
+def list_threads(
+    limit: int = 50, query: str = "", *, archived: bool | None = False, as_json: bool = False
+) -> int:
     """List the newest threads, and say on stderr if there are more."""
     from openmanus_graph.config.homes import openmanus_home
     from openmanus_graph.interfaces.service.threads import is_running, open_threads, short_ids
 
     table = open_threads()
-    found = [thread for _, thread in table.page(limit + 1, None, "")]
+    found = [thread for _, thread in table.page(limit + 1, None, query, archived=archived)]
     known = [
         replace(thread, status="interrupted")  # its process ended before the run did
         if thread.status == "running" and not is_running(openmanus_home(), thread.id)
         else thread
         for thread in found[:limit]
     ]
+    lines = table.lines([thread.id for thread in known], query)
     if as_json:
         for thread in known:
-            sys.stdout.write(json.dumps(thread.__dict__, ensure_ascii=False) + "\n")
+            row = thread.__dict__ | ({"found": lines.get(thread.id, "")} if query else {})
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
     else:
         short: dict[str, str] = {}
         if sys.stdout.isatty():
             # A shortened id must be unique, so that it can be typed into the next command.
             similar = table.beginning_with([thread.id[:SHORT_ID_CHARS] for thread in known])
             short = dict(zip(similar, short_ids(similar, SHORT_ID_CHARS), strict=True))
-        _print(known, [short.get(thread.id, thread.id) for thread in known])
+        _print(known, [short.get(thread.id, thread.id) for thread in known], lines)
     if len(found) > limit:
         sys.stderr.write(f"There are more. To see them: openmanus threads --limit {2 * limit}\n")
     return 0
 
 
-def _print(known: "Sequence[Thread]", ids: Sequence[str]) -> None:
+def _print(known: "Sequence[Thread]", ids: Sequence[str], lines: Mapping[str, str]) -> None:
     from rich.cells import cell_len, set_cell_size
 
     from openmanus_graph.runtime.output import printable
@@ -133,14 +257,19 @@ def _print(known: "Sequence[Thread]", ids: Sequence[str]) -> None:
     for name, one in zip(ids, known, strict=True):
         updated = _age(one.updated) if on_terminal else one.updated
         title = " ".join(printable(one.title).split())[:SHOWN_TITLE_CHARS]
+        marks = [name for name in ("pinned", "archived") if getattr(one, name)]
+        title = f"[{', '.join(marks)}] {title}" if marks else title
         rows.append((*map(printable, (name, one.status, one.agent, updated)), title))
     widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH
-    for row in rows:
+    texts = ("", *(" ".join(printable(lines.get(one.id, "")).split()) for one in known))
+    for row, text in zip(rows, texts, strict=True):
         cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
         line = " " + "  ".join((*cells, row[-1]))
         shown = line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
         sys.stdout.write(f"{shown.rstrip()}\n")
+        if text:
+            sys.stdout.write(f"{set_cell_size(f'     {text}', columns - 1).rstrip()}\n")
 
 
 def _age(updated: str) -> str:

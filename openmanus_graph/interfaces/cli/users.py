@@ -8,6 +8,7 @@ import typer
 
 from openmanus_graph.backends.persistence.accounts import Role
 from openmanus_graph.interfaces.cli.threads import JsonLinesOption
+from openmanus_graph.interfaces.cli.usage import quota
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 
 app = typer.Typer(
@@ -15,18 +16,23 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command()(quota)
 UserName = Annotated[str, typer.Argument(help="The user's name.")]
 ROLES = "admin also changes the server, user runs agents, viewer only reads."
 
 
 @app.command()
 @takes(StorageOptions)
-def add(name: UserName, role: Annotated[Role, typer.Option(help=ROLES)] = "user") -> int:
+def add(
+    name: UserName,
+    role: Annotated[Role, typer.Option(help=ROLES)] = "user",
+    subject: Annotated[str, typer.Option(help="Who it is at the OIDC issuer: ISSUER#SUB.")] = "",
+) -> int:
     """Add a user and print the token, which is shown only now."""
     from openmanus_graph.interfaces.service.accounts import accounts
 
     table = accounts()
-    table.add(name, role)
+    table.add(name, role, subject)
     return _show(name, table.new_token(name, alone=True))
 
 

@@ -13,6 +13,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import describe_agent
 from openmanus_graph.interfaces.mcp_server import client as clients
 from openmanus_graph.interfaces.service import runs
+from openmanus_graph.interfaces.service.accounts import Refused, claim
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runner import EXIT_CODES
 from openmanus_graph.interfaces.service.threads import find_thread
@@ -110,16 +111,17 @@ class AgentTool:
                 f"There is no thread {thread!r}. Leave it out to begin a new one."
             )
         try:
+            await claim(thread)
             merged = await asyncio.to_thread(runs.thread_options, options, thread)
             workspace = await asyncio.to_thread(runs.resolve_workspace, merged, thread)
-        except ConfigError as error:
+        except (ConfigError, Refused) as error:
             return clients.failure(str(error))
         client.workspaces[thread] = workspace
 
         def show(event: Mapping[str, Any]) -> None:
             caller.show(event, self._progress(event))
 
-        run = runs.RemoteRun(self.agent, thread, options, show, caller)
+        run = runs.RemoteRun(self.agent, thread, options, show, caller, trigger="mcp")
         async with client.leases.lease(thread), caller.outbox.sent():
             final = await clients.run_shielded(run.send(runs.Message(task)), run.stop.now)
         client.files[thread] = final["artifacts"]

@@ -25,9 +25,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from typing_extensions import TypedDict
 
+from openmanus_graph.backends.persistence.accounts import MACHINE
 from openmanus_graph.backends.persistence.ledger import EffectKey
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ToolError
+from openmanus_graph.interfaces.service.accounts import claim, current_user, require_separation
 from openmanus_graph.interfaces.service.runs import Outbox, SessionLeases, question_text
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import Progress
@@ -170,6 +172,9 @@ async def connected(graph: Any, context: Context) -> AsyncGenerator[Client]:
     """Open a client's session, and close it however the connection ends."""
     thread = f"mcp-{secrets.token_hex(8)}"
     settings = await asyncio.to_thread(resolve_settings, context, thread)
+    if current_user() != MACHINE:  # whose clients may have no database
+        await asyncio.to_thread(require_separation, settings.sandbox)
+        await claim(thread)
     client = Client(graph, context, thread, Workspace.of(settings))
     stack = contextlib.AsyncExitStack()
     await stack.enter_async_context(open_session(client.thread))

@@ -12,6 +12,8 @@ import anyio
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from langchain_core.tools import BaseTool
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
@@ -28,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.mcp_server import agent_tool
 from openmanus_graph.interfaces.mcp_server import client as clients
+from openmanus_graph.interfaces.service.accounts import Refused, current_user
 from openmanus_graph.interfaces.service.http import RequestGuard, serve
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
@@ -233,7 +236,11 @@ class _Handlers:
         async with self._opening:
             if "client" not in connection.state:
                 opened = clients.connected(self.graph, self.context)
-                connection.state["client"] = await connection.exit_stack.enter_async_context(opened)
+                try:
+                    client = await connection.exit_stack.enter_async_context(opened)
+                except (Refused, ConfigError) as refusal:
+                    raise MCPError(types.INVALID_REQUEST, str(refusal)) from refusal
+                connection.state["client"] = client
         found: clients.Client = connection.state["client"]
         return found
 
@@ -319,6 +326,9 @@ class _Endpoint:
         self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The SDK then refuses requests for another user's session as if there were none.
+        token = AccessToken(token="", client_id=str(current_user()), scopes=[])
+        scope["user"] = AuthenticatedUser(token)
         # Remove a version without sessions: the client then falls back to one with sessions.
         known = {version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS}
         scope["headers"] = [

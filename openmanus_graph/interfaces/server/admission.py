@@ -31,7 +31,7 @@ from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.settings import Settings
 
 _OWN = "openmanus"
-"""The beginning of our keys in messages."""
+"""The beginning of our keys in messages and in metadata."""
 _UNTRUSTED = Origin(words="", urls=[], tainted=True)
 _CLIENTS_OWN = frozenset({"messages", "answer"})
 """Channels of our graphs that clients may write."""
@@ -229,13 +229,14 @@ async def admit(
         run["durability"] = run["checkpoint_during"] = None
     else:
         run["durability"] = "sync"  # else a crash loses the newest checkpoints
+    drop_reserved(run)
     run["config"] = {"recursion_limit": RECURSION_LIMIT, **(run.get("config") or {})}
     threads = store.current()
     known = None if thread is None else await threads.find(thread)
     given: Mapping[str, Any] = run.get("context") or {}
     stored = store.context_of(known.options) if known else {}
     run["context"] = {**stored, **{k: v for k, v in given.items() if v not in ("", None)}}
-    brought = (*map(context_in, (assistant or {}, run)), run["context"])
+    brought = (*contexts_in(assistant or {}), *contexts_in(run))
     brings_text = any(one.get(name) for one in brought for name in _TEXTS)
     if brings_text:
         run["context"]["untrusted_prompt"] = True
@@ -247,6 +248,9 @@ async def admit(
         raise Refused(422, str(error)) from error
     if known is None:
         return
+    await asyncio.to_thread(
+        threads.threads.touch, known.id
+    )  # before: a prune holds what it deletes
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
     if threads.journal.is_running(known.id) and not store.own_server.is_alone:
@@ -256,6 +260,8 @@ async def admit(
         command["resume"] = await _checked_answer(threads, known, command["resume"])
 
 
+_CONFIG = {"configurable", "metadata", "tags", "recursion_limit", "max_concurrency", "run_name"}
+_NAMING = ("metadata", "configurable", "context", "checkpoint")
 _OF_USERS = frozenset(
     {
         *("model", "profile", "max_steps", "max_cost_usd", "max_total_tokens", "timeout_s"),
@@ -276,16 +282,29 @@ def require_allowed(*contexts: Mapping[str, Any]) -> None:
     """Refuse (403) what a client's context may not set for the current user."""
     names = {name for one in contexts for name, value in one.items() if value not in ("", None)}
     refused = sorted(name for name in names & _CONTEXT_FIELDS if not may_set(name))
-    model = next((str(one["model"]) for one in contexts if one.get("model")), "")
-    if "://" in model and not may_set("base_url"):
+    if any("://" in str(one.get("model")) for one in contexts) and not may_set("base_url"):
         refused.append("model with an address")
     if refused:
         raise Refused(403, f"Only an admin may set {', '.join(refused)}. Leave it out.")
 
 
-def context_in(described: Mapping[str, Any]) -> dict[str, Any]:
+def contexts_in(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both places from which a server takes the context of a run."""
     config: Mapping[str, Any] = described.get("config") or {}
-    return {**(config.get("configurable") or {}), **(described.get("context") or {})}
+    return config.get("configurable") or {}, described.get("context") or {}
+
+
+def drop_reserved(described: Mapping[str, Any]) -> None:
+    """Remove, in place, what only servers and graphs say of a run: it names the run's thread."""
+    config: Any = described.get("config")
+    config = cast("dict[str, Any]", config) if isinstance(config, dict) else {}
+    for name in config.keys() - _CONFIG:  # LangGraph would add them to `configurable`
+        del config[name]
+    for one in (described, config):
+        for known in _objects([one.get(part) for part in _NAMING]):
+            for name in [*known]:
+                if name in ("thread_id", "run_id") or name.startswith(_OWN):
+                    del known[name]
 
 
 async def admit_deletion(thread: str) -> None:
@@ -299,6 +318,7 @@ def settings_of(context: Context, thread: str) -> Settings:
     settings = resolve_settings(context, thread)
     if isinstance(settings.main.model, str):
         api_key(parse_spec(settings.main.model), settings.main)
+    accounts.require_separation(settings.sandbox)
     return settings
 
 

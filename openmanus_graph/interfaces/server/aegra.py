@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 
 import httpx
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import CONFIG_KEYS
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,9 +25,10 @@ from openmanus_graph.config.resolve import database_url, storage_settings
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.graphs.catalog import build_agent
 from openmanus_graph.interfaces.server import store
-from openmanus_graph.interfaces.server.guard import server_token
+from openmanus_graph.interfaces.server.guard import INTERNAL
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.threads import is_running
+from openmanus_graph.state.setting_declaration import times_by_state
 
 _START_LOCK = 0x0A_E6_2A
 """The advisory lock of the database that a process holds while it starts."""
@@ -78,14 +80,35 @@ def _assistant_id(graph: str) -> str:
 
 
 def _connect() -> LangGraphClient:
-    own = httpx.AsyncClient(
-        transport=httpx.ASGITransport(app, raise_app_exceptions=False),
-        base_url="http://localhost",
-        headers={"Authorization": f"Bearer {server_token()}"},
-    )
-    return LangGraphClient(own)
+    """Return a client that acts as the user of the current request, like LangGraph's own."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=INTERNAL)
+    return LangGraphClient(httpx.AsyncClient(transport=transport, base_url="http://localhost"))
 
 
+def _expire_ours_too() -> None:
+    """When aegra's TTL of a thread ends (`checkpointer.ttl`), delete what we keep of it as well.
+
+    A thread that works, waits for a person or is pinned stays: aegra then only shortens a history
+    in its own tables, which hold none, and asks again later.
+    """
+    ttl: Any = import_module("aegra_api.services.thread_ttl")
+    apply, ended = ttl._apply_strategy, times_by_state("0m")
+
+    async def expire(session: Any, *, thread_id: str, strategy: str, **others: Any) -> str:
+        threads = store.current().threads
+        if strategy == "delete" and await asyncio.to_thread(threads.find, thread_id) is not None:
+            if await asyncio.to_thread(threads.expired, ended, thread_id):
+                await store.saver().adelete_thread(thread_id)
+            else:
+                strategy = "keep_latest"
+        applied = await apply(session, thread_id=thread_id, strategy=strategy, **others)
+        return str(applied)
+
+    ttl._apply_strategy = expire
+
+
+with contextlib.suppress(ImportError):  # a version without it
+    _expire_ours_too()
 store.own_server.connect, store.own_server.is_alone = _connect, False
 app = build_app(_assistant_id)
 app.add_middleware(OpenWhileServing)
@@ -119,7 +142,9 @@ class SharedGraph(CompiledStateGraph[Any, Any, Any, Any]):
         self, input: Any, config: RunnableConfig | None = None, **options: Any
     ) -> AsyncIterator[Any]:
         """Stream a run, as LangGraph does, once no other worker has the thread."""
-        at: RunnableConfig = config or {}
+        # LangGraph takes other keys as `configurable`: a thread's id, for example.
+        known: Any = {key: one for key, one in (config or {}).items() if key in CONFIG_KEYS}
+        at: RunnableConfig = known
         given = at.get("configurable", {})
         thread = given["thread_id"]
         await _wait_for_worker(str(thread))

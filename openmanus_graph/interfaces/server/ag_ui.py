@@ -248,10 +248,12 @@ async def run_agent(agent: str, wanted: core.RunAgentInput, request: Request) ->
     if wanted.resume:
         after = await store.current().journal.last(thread)
         answers = runs.RunRequest(answers=answers_of(wanted.resume))
-        run = runs.AgentRun(await runs.start_or_resume(thread, answers), thread, after, base_url)
+        run = runs.AgentRun(
+            await runs.start_or_resume(thread, answers, trigger="ag-ui"), thread, after, base_url
+        )
     else:
         prompt = read_messages(wanted.messages, wanted.context or ())
-        run = await runs.start_prompt(agent, thread, prompt, base_url)
+        run = await runs.start_prompt(agent, thread, prompt, base_url, trigger="ag-ui")
     return store.event_stream(_events(run, wanted))
 
 

@@ -9,15 +9,28 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import FastAPI
+from langgraph_api.config import THREAD_TTL
 from langgraph_api.graph import get_assistant_id
+from starlette.responses import JSONResponse
 
+from openmanus_graph.backends.persistence.accounts import MACHINE_IDENTITY
 from openmanus_graph.backends.persistence.threads import DAMAGED, Thread
+from openmanus_graph.errors import StorageError
 from openmanus_graph.interfaces.server.runs import stop_all_runs
-from openmanus_graph.interfaces.server.store import Store, is_startable, state_of
+from openmanus_graph.interfaces.server.store import (
+    OWNER_KEY,
+    Store,
+    current,
+    is_startable,
+    state_of,
+)
 from openmanus_graph.interfaces.server.web_app import build_app, serving
+from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.http import end_in_time
+from openmanus_graph.state.setting_declaration import times_by_state
 
 READ_AT_START = 20
+READY_S = 5.0
 Restored = list[tuple[Thread, dict[str, Any]]]
 """Threads, each with its entry in the server's list."""
 
@@ -41,10 +54,11 @@ async def restore_threads(store: Store) -> Restored:
     known: list[dict[str, Any]] = server_store["threads"]
     waiting: Restored = []
     known_ids = {str(thread["thread_id"]) for thread in known}
-    for thread in await asyncio.to_thread(store.threads.all):
+    owners = await asyncio.to_thread(lambda: accounts().owners())
+    for thread in await asyncio.to_thread(store.threads.outlines):
         damaged = thread.status == DAMAGED  # neither agent nor times of its row can be trusted
         if is_startable(thread.id) and thread.id not in known_ids and not damaged:
-            known.append(_entry(thread))
+            known.append(_entry(thread, owners.get(thread.id, "")))
             if thread.status == "waiting":
                 waiting.append((thread, known[-1]))
     await add_questions(waiting[:READ_AT_START])
@@ -61,7 +75,7 @@ async def add_questions(waiting: Restored) -> None:
         }
 
 
-def _entry(thread: Thread) -> dict[str, Any]:
+def _entry(thread: Thread, owner: str) -> dict[str, Any]:
     created, updated = (
         datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
         for text in (thread.created, thread.updated)
@@ -71,7 +85,7 @@ def _entry(thread: Thread) -> dict[str, Any]:
         "created_at": created,
         "updated_at": updated,
         "state_updated_at": updated,
-        "metadata": {"graph_id": thread.agent},
+        "metadata": {"graph_id": thread.agent, OWNER_KEY: owner or MACHINE_IDENTITY},
         "status": "interrupted" if thread.status in ("waiting", "running") else "idle",
         "config": {},
         "values": None,
@@ -81,7 +95,10 @@ def _entry(thread: Thread) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    async with serving(end_in_time) as store:
+    ttl = THREAD_TTL or {}  # which LangGraph's server in memory does not sweep itself
+    minutes = ttl.get("default_ttl") if ttl.get("strategy", "delete") == "delete" else None
+    keep_s = times_by_state(f"{minutes:.0f}m") if minutes else None
+    async with serving(end_in_time, keep_s) as store:
         deferred = await restore_threads(store)
         adding_questions = asyncio.create_task(add_questions(deferred))
         try:
@@ -101,5 +118,13 @@ app = build_app(get_assistant_id, lifespan)
 
 
 @app.get("/health")
-async def health() -> dict[str, bool]:
-    return {"ok": True}
+@app.get("/ready")
+async def ready() -> JSONResponse:
+    """Say whether requests can be served: the database answers, and the server is not ending."""
+    try:
+        async with asyncio.timeout(READY_S):
+            await asyncio.to_thread(current().threads.existing, [""])
+        is_ready = not current().journal.is_closing
+    except (TimeoutError, StorageError):
+        is_ready = False
+    return JSONResponse({"ok": is_ready}, 200 if is_ready else 503)

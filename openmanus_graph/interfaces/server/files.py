@@ -22,10 +22,11 @@ from fastapi.responses import Response, StreamingResponse
 
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
 from openmanus_graph.backends.files.text_file import decode_page
+from openmanus_graph.backends.persistence.usage import add_file, room_for_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.guard import server_token
-from openmanus_graph.interfaces.service.accounts import Refused
+from openmanus_graph.interfaces.service.accounts import Refused, accounts
 from openmanus_graph.runtime.artifacts import files_in
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 
@@ -142,19 +143,22 @@ async def upload_file(
     """Write the request's body to a file of the workspace, atomically."""
     await store.require_thread(thread)
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > MAX_UPLOAD_BYTES:
-        raise _too_large()
+    database = store.current().threads.database
+    room = min(MAX_UPLOAD_BYTES, await asyncio.to_thread(room_for_files, database, thread))
+    if announced.isdigit() and int(announced) > room:
+        raise _too_large(room)
     workspace = await store.current().workspace(thread)
     incoming = incoming_file(workspace, path, replace=replace)
     try:
         await for_uploads(workspace.prepare)
         file = await for_uploads(incoming.__enter__)
         try:
-            size = await _write_body(request, file)
+            size = await _write_body(request, file, room)
         except BaseException as error:
             await asyncio.shield(for_uploads(_discard, incoming, error))
             raise
         await for_uploads(incoming.__exit__, None, None, None)
+        await asyncio.to_thread(add_file, database, thread, size)
     except ToolError as error:
         exists = isinstance(error.__cause__, FileExistsError)
         advice = " Add ?replace=1 to replace it." if exists else ""
@@ -188,6 +192,8 @@ async def send_file(
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
     thread, scripts = found
+    if await asyncio.to_thread(lambda: accounts().is_of_removed(thread)):
+        raise Refused(403, "The user of this link was removed.")
     workspace = await store.current().workspace(thread)
     file, opening = await _opened(workspace, path)
     size = os.fstat(file.fileno()).st_size
@@ -269,12 +275,12 @@ def file_url(thread: str, path: str, scripts: str | None = None) -> str:
     return f"/app/files/{write_ticket(thread, path, scripts)}/{quote(path)}"
 
 
-async def _write_body(request: Request, file: BinaryIO) -> int:
+async def _write_body(request: Request, file: BinaryIO, room: float) -> int:
     size, buffered = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
-        if size > MAX_UPLOAD_BYTES:
-            raise _too_large()
+        if size > room:
+            raise _too_large(room)
         buffered += chunk
         if len(buffered) >= CHUNK:
             await for_uploads(file.write, bytes(buffered))
@@ -293,5 +299,6 @@ def _discard(incoming: Any, error: BaseException) -> None:
         incoming.__exit__(type(error), error, error.__traceback__)
 
 
-def _too_large() -> Refused:
-    return Refused(413, f"The file is larger than {MAX_UPLOAD_BYTES >> 20} MB.")
+def _too_large(room: float) -> Refused:
+    left = " that your quota for files has left" if room < MAX_UPLOAD_BYTES else ""
+    return Refused(413, f"The file is larger than the {room / (1 << 20):.10g} MB{left}.")

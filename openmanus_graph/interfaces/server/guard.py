@@ -27,13 +27,15 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import (
     admit,
     admit_deletion,
-    context_in,
+    contexts_in,
+    drop_reserved,
     require_allowed,
 )
 from openmanus_graph.interfaces.server.store import (
     OPENAI_PREFIX,
     OWNER_KEY,
     as_uuid,
+    current,
     openai_error,
     own_server,
 )
@@ -187,9 +189,13 @@ class _Exchange:
 STUDIO_ORIGINS = ("https://smith.langchain.com", "https://eu.smith.langchain.com")
 HOSTS_VARIABLE = "OPENMANUS_ALLOWED_HOSTS"
 ORIGINS_VARIABLE = "OPENMANUS_ALLOWED_ORIGINS"
-PUBLIC = ("/app", "/app/static/", "/app/pages/", "/app/t/", "/app/files/", "/app/shared/")
+PUBLIC = (
+    "/app", "/app/static/", "/app/pages/", "/app/t/", "/app/files/", "/app/shared/",
+    "/app/login", "/app/login/",
+)  # fmt: skip
 """Paths without a token: pages, which have no data, and files and threads with secret links."""
-LIVENESS = ("/ok", "/health")
+PROBES = ("/ok", "/health", "/ready")
+METRICS = ("/metrics", "/app/metrics")
 INTERNAL = "/noauth"
 """Root path of requests that the server makes to itself; external requests cannot have one."""
 
@@ -199,9 +205,11 @@ _OF_ALL = ("search", "count", "prune", "bulk")
 """In place of a thread's id: requests about several threads."""
 _READING_POSTS = re.compile(
     r"/(?:threads|assistants)/(?:search|count)|/store/(?:items/search|namespaces)"
-    r"|/threads/[^/]+/(?:history|state/checkpoint)|/assistants/[^/]+/versions"
+    r"|/threads/[^/]+/(?:history|state/checkpoint)|/assistants/[^/]+/versions|/app/api/session"
 )
-_ADMINS = re.compile(r"/app/api/setup|/threads/prune|/runs/crons.*|/assistants(?:/[^/]+)?|/profile")
+_ADMINS = re.compile(
+    r"/app/api/setup|/threads/prune|(?:/threads/[^/]+)?/runs/crons.*|/assistants(?:/[^/]+)?|/profile"
+)
 """Paths whose writing needs an admin."""
 
 
@@ -240,6 +248,8 @@ class ServerGuard(http.RequestGuard):
             action = "read"
         elif _ADMINS.fullmatch(path):
             action = "administer"
+        if path in METRICS and not current().server.metrics_public:
+            action = "administer"
         found = _THREAD.fullmatch(path)
         named = found["thread"] if found and found["thread"] not in _OF_ALL else None
         await accounts.authorize(action, named)
@@ -273,7 +283,9 @@ class ServerGuard(http.RequestGuard):
         path: str = scope["path"]
         if scope["type"] == "http" and scope["method"] == "OPTIONS":
             return True  # a browser asks before the request, without credentials
-        if path in LIVENESS:
+        if path in METRICS:
+            return current().server.metrics_public
+        if path in PROBES:
             return not scope.get("query_string")
         return any(path == one or (one.endswith("/") and path.startswith(one)) for one in PUBLIC)
 
@@ -283,8 +295,6 @@ def _list_variable(variable: str) -> tuple[str, ...]:
 
 
 auth = Auth()
-_IDENTITY = "owner"
-"""Of the machine's own user, for LangGraph's server."""
 
 
 @auth.authenticate
@@ -293,12 +303,13 @@ async def authenticate(headers: dict[bytes, bytes] | dict[str, str]) -> Auth.typ
     user = accounts.current_user()
     if user == accounts.NOBODY:
         raise Auth.exceptions.HTTPException(401, detail="The token is missing or wrong.")
-    return {"identity": user.name or _IDENTITY, "is_authenticated": True}
+    return {"identity": user.identity, "is_authenticated": True}
 
 
 @auth.on
 async def allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
     """Allow what has no handler below: the guard has checked the user's role."""
+    drop_reserved(value)
     return True
 
 
@@ -323,7 +334,7 @@ async def check_new_thread(
 @auth.on.threads.create_run
 async def check_run(
     ctx: Auth.types.AuthContext, value: Auth.types.RunsCreate
-) -> Auth.types.FilterType:
+) -> Auth.types.FilterType | None:
     """Refuse runs that cannot work, and complete the others with their thread's options.
 
     LangGraph's server passes a run's arguments as `kwargs`, others pass the request itself.
@@ -335,9 +346,14 @@ async def check_run(
     with _refusals_as_http_errors():
         if thread is not None:
             await accounts.claim(str(thread))
-        require_allowed(context_in(run))
+        if run.get("webhook") and accounts.current_user().role != "admin":
+            raise Refused(403, "Only an admin may set a webhook. Leave it out.")
+        drop_reserved(value)
+        drop_reserved(run)
+        require_allowed(*contexts_in(run))
         await admit(None if thread is None else str(thread), run, assistant)
-    return _own_threads(value)
+    # Other servers know their threads' owners, and take the changed run only without a filter.
+    return _own_threads(value) if run is not value else None
 
 
 @auth.on.threads.delete
@@ -369,7 +385,8 @@ async def check_namespace(ctx: Auth.types.AuthContext, value: Any) -> bool:
 
 def _own_threads(value: Any) -> Auth.types.FilterType:
     """Return the filter of the current user's threads; a new or changed one becomes theirs."""
-    own = {OWNER_KEY: accounts.current_user().name}
+    own = {OWNER_KEY: accounts.current_user().identity}
+    drop_reserved(value)
     if isinstance(value.get("metadata"), dict):
         value["metadata"].update(own)
     return own

@@ -23,7 +23,8 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.backend import LeaseLostError
 from openmanus_graph.backends.persistence.database_thread import DatabaseThread
-from openmanus_graph.backends.persistence.threads import JournalTable, Numbered
+from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
+from openmanus_graph.backends.persistence.texts import text_of
 from openmanus_graph.errors import StorageError
 
 MAX_EVENTS_IN_MEMORY = 2000
@@ -45,6 +46,8 @@ class _Event:
     kind: str
     source: tuple[str, str]
     """Run and plan step that the event comes from."""
+    searched: str = ""
+    """A text by which the thread is found."""
 
 
 @dataclass
@@ -96,10 +99,6 @@ class Journal:
     async def last(self, thread: str) -> int:
         return await self._database_thread.do(self._table.last, thread)
 
-    async def search(self, words: str) -> dict[str, str]:
-        """Return the ids of the threads that contain the words, each with a line of it."""
-        return await self._database_thread.do(self._table.search, words)
-
     async def newest_event(self, thread: str) -> dict[str, Any] | None:
         found = await self._database_thread.do(
             self._table.read, thread, await self.last(thread) - 1
@@ -134,7 +133,7 @@ class Journal:
                 buffer.answered.discard(str(event["id"]))
             if kind == "think_start":
                 _drop_tokens(buffer, source, buffer.seq)
-            added = _Event(buffer.seq, text, kind, source)
+            added = _Event(buffer.seq, text, kind, source, text_of(event))
             buffer.events.append(added)
             if kind != "token":
                 buffer.unsaved.append(added)
@@ -165,7 +164,8 @@ class Journal:
     async def _save(self, thread: str, events: list[_Event]) -> bool:
         try:
             rows = [(event.seq, event.text) for event in events]
-            await self._database_thread.do(self._table.write, thread, rows)
+            texts = [event.searched for event in events]
+            await self._database_thread.do(self._table.write, thread, rows, texts)
         except LeaseLostError:  # another worker writes the thread's events now
             log.warning("Events of %s are dropped: the thread was taken over.", thread)
         except StorageError as error:  # no run fails because of this

@@ -4,13 +4,16 @@ They list threads and their earlier steps, choose a model, start the demo and ed
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal, get_args, get_origin
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
+from langgraph_sdk.errors import APIStatusError, NotFoundError
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from openmanus_graph import demo as recorded
@@ -20,7 +23,7 @@ from openmanus_graph.backends.snapshots.objects import MissingObjectError, Snaps
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
 from openmanus_graph.config.files import DeclaredField, bare_type, declared_fields
 from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.errors import ConfigError, TrustedToolError
+from openmanus_graph.errors import ConfigError, StorageError, TrustedToolError
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit_deletion, may_set, settings_of
@@ -40,8 +43,7 @@ from openmanus_graph.state.settings import Settings
 
 TITLE_CHARS = 200
 LARGEST_PAGE = 500
-SHORTEST_WORDS = 2
-"""Characters of a search that also covers the threads' contents."""
+LARGEST_BULK = 500
 LIVE_RESOURCES = ("bash", "python")
 MAX_CHANGES = 200
 """Files of one answer."""
@@ -71,23 +73,23 @@ async def list_threads(
     limit: int = Query(50, ge=1, le=LARGEST_PAGE),
     before: int | None = Query(None, ge=0),
     q: str = Query("", max_length=200),
+    archived: bool = False,
 ) -> dict[str, Any]:
-    """List threads, newest first, a page at a time; only those that contain `q`, if given."""
-    words = q.strip()
-    said = await store.current().journal.search(words) if len(words) >= SHORTEST_WORDS else {}
+    """List threads, pinned and newest first, a page at a time; those that `q` finds, if given."""
+    table = store.current().threads
     owner = accounts.current_user().name
-    page = await asyncio.to_thread(
-        store.current().threads.page, limit + 1, before, words, said, owner
-    )
-    shown, rest = page[:limit], page[limit:]
+    page = await asyncio.to_thread(table.page, limit + 1, before, q, owner=owner, archived=archived)
+    shown = page[:limit]
+    lines = await asyncio.to_thread(table.lines, [thread.id for _, thread in shown], q)
     threads = [
         {
             **thread_json(await store.current().with_live_status(thread)),
-            "found": said.get(thread.id, ""),
+            "found": lines.get(thread.id, ""),
+            "place": str(place),
         }
-        for _, thread in shown
+        for place, thread in shown
     ]
-    return {"threads": threads, "next": str(shown[-1][0]) if rest else None}
+    return {"threads": threads, "next": str(shown[-1][0]) if page[limit:] else None}
 
 
 @router.get("/threads/{thread}")
@@ -106,18 +108,54 @@ async def show_thread(thread: str) -> dict[str, Any]:
     }
 
 
-class Naming(BaseModel):
-    title: str = Field(min_length=1, max_length=TITLE_CHARS)
+class ThreadChange(BaseModel):
+    """A new title, and whether the thread is pinned and archived; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str | None = Field(default=None, min_length=1, max_length=TITLE_CHARS)
+    pinned: bool | None = None
+    archived: bool | None = None
 
 
 @router.patch("/threads/{thread}", status_code=204)
-async def rename_thread(thread: str, naming: Naming) -> Response:
+async def change_thread(thread: str, change: ThreadChange) -> Response:
     await store.require_thread(thread)
-    title = " ".join(naming.title.split())
-    if not title:
+    table, title = store.current().threads, " ".join((change.title or "").split())
+    if title:
+        await asyncio.to_thread(table.rename, thread, title)
+    elif change.title is not None:
         raise Refused(422, "The title is empty.")
-    await asyncio.to_thread(store.current().threads.rename, thread, title)
+    if change.pinned is not None:
+        await asyncio.to_thread(partial(table.mark, thread, "pinned", on=change.pinned))
+    if change.archived is not None:
+        await asyncio.to_thread(partial(table.mark, thread, "archived", on=change.archived))
     return Response(status_code=204)
+
+
+class BulkChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[str] = Field(max_length=LARGEST_BULK)
+    action: Literal["archive", "unarchive", "delete"]
+
+
+@router.post("/threads/bulk")
+async def change_threads(change: BulkChange) -> dict[str, Any]:
+    """Archive or delete threads, each by itself. Returns which were changed, and why not others."""
+    done: list[str] = []
+    refused: dict[str, str] = {}
+    for thread in dict.fromkeys(change.ids):
+        try:
+            if change.action == "delete":
+                await delete_thread(thread)
+            else:
+                archived = change.action == "archive"
+                await change_thread(thread, ThreadChange(archived=archived))
+            done.append(thread)
+        except (Refused, StorageError, APIStatusError) as error:
+            refused[thread] = str(error)
+    return {"done": done, "refused": refused}
 
 
 @router.get("/threads/{thread}/export")
@@ -145,12 +183,10 @@ async def delete_thread(thread: str) -> Response:
     await store.require_thread(thread)
     await admit_deletion(thread)
     await end_takeovers(thread)
-    await store.saver().adelete_thread(thread)
     if store.is_startable(thread):
-        client = store.own_server.connect()
-        await store.ensure_thread(thread)
-        await client.threads.delete(thread)
-    await asyncio.to_thread(stored.forget_thread, thread)
+        with contextlib.suppress(NotFoundError):  # it never ran on this server
+            await store.own_server.connect().threads.delete(thread)
+    await store.saver().adelete_thread(thread)  # also what another server's API does not delete
     return Response(status_code=204)
 
 
@@ -217,6 +253,8 @@ def thread_json(thread: Thread) -> dict[str, Any]:
         "created": created,
         "updated": updated,
         "startable": store.is_startable(thread.id),
+        "pinned": thread.pinned,
+        "archived": thread.archived,
     }
 
 
@@ -311,16 +349,17 @@ def _form_field(one: DeclaredField) -> dict[str, Any]:
 
 
 @router.get("/options")
-async def show_options() -> dict[str, Any]:
-    return await asyncio.to_thread(_options, store.current().threads)
+async def show_options(request: Request) -> dict[str, Any]:
+    paths = (getattr(route, "path", "") for route in request.app.routes)
+    shares = any(path.endswith("/threads/{thread}/shares") for path in paths)
+    return {**await asyncio.to_thread(_options, store.current().threads), "shares": shares}
 
 
 def _options(threads: Threads) -> dict[str, Any]:
     settings, problem, needs_model = _settings()
     model = model_label(settings) if settings and not needs_model else None
-    owner = accounts.current_user().name
-    recent = threads.page(RECENT_THREADS, None, "", owner=owner)
-    used = [thread.options.get("model") for _, thread in recent]
+    recent = threads.newest(RECENT_THREADS, accounts.current_user().name)
+    used = [thread.options.get("model") for thread in recent]
     named = dict.fromkeys(name for name in (model, *used) if isinstance(name, str) and name)
     defaults: dict[str, Any] = {}
     for one in FORM:

@@ -9,20 +9,26 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.types import Command
 
-from openmanus_graph.backends.persistence.threads import Numbered, Thread, describe_unused
+from openmanus_graph.backends.persistence.accounts import MACHINE_IDENTITY
+from openmanus_graph.backends.persistence.journal import Numbered
+from openmanus_graph.backends.persistence.threads import Thread, describe_unused
+from openmanus_graph.backends.persistence.usage import quotas_of
 from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.takeover import announce_takeover
 from openmanus_graph.interfaces.service import run_view
+from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.runtime.events import ObservedRun
@@ -51,8 +57,15 @@ class Recorder:
         """Runs whose events the journal accepts."""
 
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
-        """Lock the thread and record the run's input. RunError if another process has the lock."""
-        await self._lock_thread(run)
+        """Wait for the run's turn, lock the thread and record the input.
+
+        RunError if another process has the lock.
+        """
+        await _require_owner(run.thread)
+        database = self._store.threads.database
+        owner, quotas = await asyncio.to_thread(quotas_of, database, run.thread)
+        turn = self._store.turns.turn(owner, quotas.get("runs", math.inf))
+        await self._lock_thread(run, turn)
         message = _user_message(run.given)
         known = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = run.agent or (known.agent if known else "")
@@ -61,8 +74,8 @@ class Recorder:
         if past := await replay_events(run.thread, message.id if message else None):
             # The thread was started in the terminal.
             await self._journal.write_past(run.thread, past)
-        begin = self._store.threads.begin
-        await asyncio.to_thread(begin, run.thread, agent, task, options, message)
+        begin, begun = self._store.threads.begin, (run.thread, agent, task, options, message)
+        await asyncio.to_thread(begin, *begun, trigger=run.trigger)
         await self._acquire_journal(run)
         for question, answer in (await _answers(run, agent)).items():
             self._add_event(run, {"type": "answered", "id": question, "answer": answer})
@@ -84,7 +97,7 @@ class Recorder:
             return  # another process has the thread
         try:
             if run.id not in self._locks:
-                await self._lock_thread(run)
+                await self._lock_thread(run, contextlib.nullcontext())
             async with asyncio.timeout(GIVE_UP_S):
                 await self._write_end(run, error)
         except RunError as refusal:
@@ -113,16 +126,19 @@ class Recorder:
         end = self._store.threads.end
         await _retry_until_written(run, lambda: asyncio.to_thread(end, run.thread, final["status"]))
 
-    async def _lock_thread(self, run: ObservedRun) -> None:
-        lock = contextlib.AsyncExitStack()
-        await lock.enter_async_context(holding_thread(self._store.home, run.thread))
-        self._locks[run.id] = lock
+    async def _lock_thread(
+        self, run: ObservedRun, turn: contextlib.AbstractAsyncContextManager[None]
+    ) -> None:
+        async with contextlib.AsyncExitStack() as lock:
+            await lock.enter_async_context(turn)
+            await lock.enter_async_context(holding_thread(self._store.home, run.thread))
+            self._locks[run.id] = lock.pop_all()
 
     async def _record_failed_start(self, run: ObservedRun) -> None:
         message = _user_message(run.given)
         if message is not None:
-            begin = self._store.threads.begin
-            await asyncio.to_thread(begin, run.thread, run.agent, message.text, {}, message)
+            begin, place = self._store.threads.begin, (run.thread, run.agent, message.text)
+            await asyncio.to_thread(begin, *place, {}, message, trigger=run.trigger)
         await self._acquire_journal(run)
         start = {"type": "run_start", "agent": run.agent, "model": "", "workspace": ""}
         task = message.text if message else ""
@@ -151,6 +167,22 @@ class Recorder:
         self._journal.add(run.thread, run.id, "", dict(event))
 
 
+_USER = "langgraph_auth_user"
+"""Where servers of LangGraph's API keep who started a run from outside."""
+
+
+async def _require_owner(thread: str) -> None:
+    """Make the run's user the owner of its thread, which is new to us if the run is stateless.
+
+    RunError if somebody else owns it, whatever the request said of the thread.
+    """
+    config = var_child_runnable_config.get() or {}
+    identity = getattr(config.get("configurable", {}).get(_USER), "identity", None)
+    name = "" if identity == MACHINE_IDENTITY else identity
+    if name is not None and not await asyncio.to_thread(lambda: accounts().claim(thread, name)):
+        raise RunError(f"There is no thread {thread}.")
+
+
 async def _retry_until_written(run: ObservedRun, operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat an operation until the database accepts it: locks and full disks are temporary."""
     warned = False
@@ -170,7 +202,7 @@ async def write_missing_ends() -> None:
     An interrupted run stays unchanged: it can be resumed.
     """
     opened = store.current()
-    for thread in await asyncio.to_thread(opened.threads.all):
+    for thread in await asyncio.to_thread(opened.threads.outlines):
         if thread.status != "running":
             continue
         newest_event = await opened.journal.newest_event(thread.id)

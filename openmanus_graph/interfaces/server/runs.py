@@ -31,6 +31,7 @@ from openmanus_graph.interfaces.service.run_view import (
     cancelled_event,
     final_without_state,
 )
+from openmanus_graph.runtime.session_registry import TRIGGER_KEY
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.manus import Origin
 
@@ -68,7 +69,10 @@ async def start_run(thread: str, request: RunRequest) -> dict[str, str]:
 
 
 async def start_or_resume(
-    thread: str, request: RunRequest, history: Sequence[Mapping[str, Any]] = ()
+    thread: str,
+    request: RunRequest,
+    history: Sequence[Mapping[str, Any]] = (),
+    trigger: str = "page",
 ) -> str:
     """Start a run, or resume one, and return the run's id.
 
@@ -98,6 +102,7 @@ async def start_or_resume(
             **run,
             checkpoint_id=request.checkpoint_id,
             stream_mode=["custom"],
+            metadata={TRIGGER_KEY: trigger},
             multitask_strategy="enqueue" if queued else "reject",
         )
     except httpx.HTTPStatusError as error:
@@ -262,6 +267,7 @@ async def start_prompt(
     prompt: Prompt,
     base_url: str,
     response_format: dict[str, Any] | None = None,
+    trigger: str = "openai",
 ) -> AgentRun:
     """Start a run with a prompt's newest message, or answer the question that the thread asks.
 
@@ -285,7 +291,7 @@ async def start_prompt(
             agent=agent, message=text, images=images, origin=origin, context=context
         )
     history = () if known else prompt.history()
-    run = await start_or_resume(thread, request, history)
+    run = await start_or_resume(thread, request, history, trigger)
     return AgentRun(run, thread, after, base_url)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -22,15 +23,17 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import checkpointer_class
 from openmanus_graph.backends.persistence.database import open_database
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.memory import DatabaseStore
 from openmanus_graph.backends.persistence.sqlite_checkpointer import LeanSqliteSaver
-from openmanus_graph.backends.persistence.threads import JournalTable, Thread, Threads
+from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.backends.snapshots.objects import SnapshotStore
 from openmanus_graph.config.files import declared_fields
 from openmanus_graph.config.homes import openmanus_home
-from openmanus_graph.config.resolve import database_url, resolve_settings
+from openmanus_graph.config.resolve import database_url, resolve_settings, server_settings
 from openmanus_graph.graphs.catalog import agent_names, build_agent
 from openmanus_graph.interfaces.server.journal import Journal
+from openmanus_graph.interfaces.server.turns import Turns
 from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.options import RunOptions
@@ -42,9 +45,10 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.settings import ServerSettings, Settings
 
 VERSION_DIGITS = 32
+DEFAULT_JOBS = 8
 OPENAI_PREFIX = "/v1"
 OWNER_KEY = "owner"
 """Of a thread's metadata in LangGraph's server."""
@@ -209,6 +213,8 @@ class Store:
     home: Path
     threads: Threads
     journal: Journal
+    server: ServerSettings
+    turns: Turns
 
     async def find(self, thread: str) -> Thread | None:
         """Return a thread with its current status; None if it never ran."""
@@ -255,7 +261,9 @@ async def open_store() -> Store:
         home = openmanus_home()
         prepare_home(home)
         database = open_database(database_url())
-        return Store(home, Threads(database), Journal(JournalTable(database), loop))
+        journal, server = Journal(JournalTable(database), loop), server_settings()
+        turns = Turns(server.jobs or (DEFAULT_JOBS if own_server.is_alone else math.inf))
+        return Store(home, Threads(database), journal, server, turns)
 
     _open[:] = [await asyncio.to_thread(opened)]
     return _open[0]
@@ -303,7 +311,7 @@ async def open_questions(thread: str, agent: str) -> list[dict[str, Any]]:
 @dataclass
 class OwnServer:
     connect: Callable[[], LangGraphClient]
-    """Returns a client of its API, with the token."""
+    """Returns a client of its API, which needs no token."""
     is_alone: bool
     """Whether one process does all runs, those on one thread in order. If several processes do, a
     second run on a thread is refused, and a lease shows that a run works on it."""
@@ -323,9 +331,17 @@ async def new_thread() -> str:
 async def ensure_thread(thread: str) -> None:
     """Create a thread in LangGraph's server unless it is there. Refused as `claim`."""
     await accounts.claim(thread)
-    metadata = {OWNER_KEY: accounts.current_user().name}
+    metadata = {OWNER_KEY: accounts.current_user().identity}
     threads = own_server.connect().threads
     await threads.create(thread_id=thread, metadata=metadata, if_exists="do_nothing")
+
+
+async def delete_from_server(thread: str) -> None:
+    """Delete a thread from the server's own list."""
+    if is_startable(thread):
+        client = own_server.connect()
+        await client.threads.create(thread_id=thread, if_exists="do_nothing")
+        await client.threads.delete(thread)
 
 
 async def require_thread(thread: str) -> None:

@@ -9,6 +9,8 @@ from typing import Literal
 from openmanus_graph.backends.persistence.accounts import MACHINE, TOKEN_PREFIX, Accounts, User
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.config.resolve import database_url
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.settings import SandboxSettings
 
 Action = Literal["read", "write", "administer"]
 NOBODY = User("(nobody)", "viewer")
@@ -70,6 +72,21 @@ async def authorize(action: Action, thread: str | None = None) -> None:
             raise Refused(404, f"There is no thread {thread}.")
     if action != "read" and user.role == "viewer":
         raise Refused(403, "A viewer can read, but not start, change or delete anything.")
+
+
+def require_separation(sandbox: SandboxSettings) -> None:
+    """Raise ConfigError if programs of the current user could reach other users' files. Blocks.
+
+    The machine's owner can accept that with the sandbox mode `none`.
+    """
+    from openmanus_graph.backends.sandbox.choose import backend_name  # lists of threads need none
+
+    if current_user().name and sandbox.mode == "auto" and backend_name(sandbox) == "none":
+        raise ConfigError(
+            "No sandbox works on this server, so programs of its users could read each other's "
+            "files. Ask its owner to run `openmanus doctor --fix`, or to accept that by "
+            'mode = "none" in [sandbox] of config.toml.'
+        )
 
 
 async def claim(thread: str) -> None:

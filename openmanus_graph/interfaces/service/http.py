@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openmanus_graph.backends.persistence.accounts import MACHINE, User
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.service import accounts
+from openmanus_graph.interfaces.service import accounts, oidc
 from openmanus_graph.state.addresses import LOOPBACK_NAMES, is_loopback, literal_ip
 
 Scope = MutableMapping[str, Any]
@@ -57,6 +57,9 @@ class RequestGuard:
     origin_refused = "Pages of another origin may not use this server."
     token_refused = "Send the server's token: Authorization: Bearer TOKEN."
 
+    recheck_s = 15.0
+    """Seconds after which the token of a request that is still served is checked again."""
+
     def __init__(
         self,
         app: App,
@@ -77,16 +80,19 @@ class RequestGuard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        user = await self._user(scope["headers"])
-        if (refused := self._refusal(scope, user)) is None:
-            with accounts.acting_as(user or accounts.NOBODY):
-                try:
+        user: User | None = None
+        try:
+            user = await self._user(scope["headers"])
+            refused: Refusal | None = self._refusal(scope, user)
+            if refused is None:
+                with accounts.acting_as(user or accounts.NOBODY):
                     await self.authorize(scope)
-                except accounts.Refused as refusal:
-                    refused = refusal.status, str(refusal), dict[str, str]()
-                else:
-                    await self.pass_on(scope, receive, send)
-                    return
+        except accounts.Refused as refusal:
+            refused = refusal.status, str(refusal), dict[str, str]()
+        if refused is None:
+            with accounts.acting_as(user or accounts.NOBODY):
+                await self._serve(user, scope, receive, send)
+            return
         if scope["type"] == "websocket":
             close = {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refused[1]}
             await send(close)
@@ -96,6 +102,21 @@ class RequestGuard:
 
     async def authorize(self, scope: Scope) -> None:
         """Raise Refused if the current user may not send this request."""
+
+    async def _serve(self, user: User | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on. A named user's ends when the token does: streams last for hours."""
+        if user is None or user == MACHINE:
+            await self.pass_on(scope, receive, send)
+            return
+        passing, ended = asyncio.ensure_future(self.pass_on(scope, receive, send)), False
+        try:
+            while not passing.done() and not ended:
+                await asyncio.wait({passing}, timeout=self.recheck_s)
+                ended = not passing.done() and await self._user(scope["headers"]) != user
+        finally:
+            passing.cancel()  # unless it is done
+        with contextlib.suppress(*[asyncio.CancelledError] * ended):
+            await passing
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
@@ -114,7 +135,7 @@ class RequestGuard:
         given = list(tokens_in(headers))
         if not self.needs_token or any(map(self.is_token, given)):
             return MACHINE
-        users = [await accounts.user_of(one) for one in given]
+        users = [await oidc.user_of(one) for one in given]
         return next(filter(None, users), None)
 
     def _refusal(self, scope: Scope, user: User | None) -> Refusal | None:

@@ -18,6 +18,7 @@ from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import open_checkpointer
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.memory import DatabaseStore
+from openmanus_graph.backends.persistence.texts import text_of
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.backends.sandbox.choose import require_sandbox
 from openmanus_graph.backends.snapshots.shared_files import require_files
@@ -26,6 +27,7 @@ from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import build_agent, is_ours
 from openmanus_graph.interfaces.service import own_process, run_view
+from openmanus_graph.interfaces.service.accounts import require_separation
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
@@ -63,6 +65,8 @@ class Run:
     """Makes a graph input, a Command, or None to continue where the thread was interrupted. Called
     off the event loop with the thread locked: it may write files and read the state."""
     graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    trigger: str = "terminal"
+    """What started it, for its usage."""
 
 
 @dataclass(eq=False)
@@ -110,6 +114,7 @@ async def run_graph(
     # Checked before a thread is created: the model can be called, the sandbox works here.
     await prepare_models(settings)
     await asyncio.to_thread(require_sandbox, settings.sandbox)
+    await asyncio.to_thread(require_separation, settings.sandbox)
     if settings.database != await asyncio.to_thread(database_url):
         raise ConfigError(
             f"The configuration file of thread {run.thread} names another database than this "
@@ -130,14 +135,15 @@ async def run_graph(
         message = None
         if isinstance(given, dict):  # made by `user_message`; a resumed run has none
             message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
-        await asyncio.to_thread(threads.begin, run.thread, run.agent, run.task, options, message)
+        begun = run.thread, run.agent, run.task, options, message
+        await asyncio.to_thread(threads.begin, *begun, trigger=run.trigger)
         async with contextlib.AsyncExitStack() as opened:
             checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))
             await opened.enter_async_context(open_session(run.thread))
             graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
-            driver = _Driver(graph, run, settings, sink, user_input, stop, ends_process)
+            driver = _Driver(graph, run, settings, threads, sink, user_input, stop, ends_process)
             with driver.signals.handled() if uses_signals else contextlib.nullcontext():
                 final, code = await driver.drive(given)
                 # The signal handlers are still set: a late Ctrl-C does not change the reported end.
@@ -152,6 +158,7 @@ class _Driver:
     graph: Any
     run: Run
     settings: Settings
+    threads: Threads
     sink: EventSink
     user_input: UserInput
     stop: Stop
@@ -261,6 +268,9 @@ class _Driver:
                 value = await self.user_input.answer(waiting)
             if value is None:
                 break
+            self.threads.add_text_later(
+                self.run.thread, text_of({"type": "answered", "answer": value})
+            )
             answers[waiting.id] = middleware_answer(waiting.value, value)
         return answers
 
@@ -294,6 +304,7 @@ class _Driver:
     def emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
         self.sink.show({**event, "thread": self.run.thread, "ts": now})
+        self.threads.add_text_later(self.run.thread, text_of(event))
 
 
 def options_to_keep(options: dict[str, Any], settings: Settings) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class RemoteRun:
     show: Show
     user_input: runner.UserInput = field(default_factory=NoInput)
     stop: runner.Stop = field(default_factory=runner.Stop)
+    trigger: str = "remote"
 
     async def send(self, message: Message) -> Final:
         """Answer the question that the thread asks with a message, or start a run with it."""
@@ -152,6 +153,7 @@ class RemoteRun:
         self.stop.task = asyncio.current_task()
         try:
             run = await asyncio.to_thread(plan)
+            run.trigger = self.trigger
             await runner.run_graph(run, sink, self.user_input, self.stop)
         except asyncio.CancelledError:
             if not self.stop.requested:

@@ -149,10 +149,10 @@ def thread_id(given: str | None) -> str:
     """
     threads = open_threads()
     if given is None:
-        newest = threads.page(1, None, "")
+        newest = threads.newest(1)
         if not newest:
             raise ConfigError(f"There are no threads in {openmanus_home()} yet.")
-        return newest[0][1].id
+        return newest[0].id
     if threads.find(given) is not None or len(given) < MIN_BEGINNING:
         return given
     fitting = threads.beginning_with([given])
@@ -181,7 +181,7 @@ def known_thread(thread: str) -> Thread:
     if found is not None:
         return found
     url = resolve.database_url()
-    newest = ", ".join(known.id for _, known in threads.page(5, None, ""))
+    newest = ", ".join(known.id for known in threads.newest(5))
     raise ConfigError(
         f"There is no thread {thread!r} in {url.file.parent if url.is_local else url}. "
         + (f"The newest are: {newest}." if newest else "There are none yet.")
@@ -208,21 +208,24 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
     return options.over(known.options)
 
 
-def forget_thread(thread: str) -> None:
-    """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks."""
+def forget_thread(thread: str, *, later: bool = False) -> None:
+    """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks.
+
+    With `later`, the caller sweeps the snapshots of several threads at once.
+    """
     from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
     from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 
     home, url = openmanus_home(), resolve.database_url()
+    for folder in resolve.private_folders(home, thread):  # first: this makes room on a full disk
+        remove_folder(folder)
     if (workspace_url := resolve.storage_settings().workspace_url) is not None:
         RemoteObjects(workspace_url, thread, url).forget()
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
-        snapshots.forget_threads([thread])
-        if not url.is_local:
+        snapshots.forget_names(thread) if later else snapshots.forget_threads([thread])
+        if not url.is_local and not later:
             forget_deleted(snapshots, url)
-    for folder in resolve.private_folders(home, thread):
-        remove_folder(folder)
     Threads(open_database(url)).delete(thread)  # last: half deleted, it can be deleted again
 
 

@@ -126,7 +126,7 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -135,7 +135,7 @@ def _free_port() -> int:
 @contextmanager
 def django_admin() -> Generator[str]:
     """Serve Django's admin."""
-    python, port = python_with("django", "django==5.2.19"), _free_port()
+    python, port = python_with("django", "django==5.2.19"), free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [python, SOURCES / "django_site.py", folder, port]
         with _running(command, port, folder) as url:
@@ -145,7 +145,7 @@ def django_admin() -> Generator[str]:
 @contextmanager
 def jupyterlab() -> Generator[str]:
     """Serve JupyterLab with two files."""
-    python, port = python_with("jupyterlab", "jupyterlab==4.6.6"), _free_port()
+    python, port = python_with("jupyterlab", "jupyterlab==4.6.6"), free_port()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "prices.csv").write_text("article,price\nmug,7.20\n")
         command = [
@@ -161,7 +161,7 @@ def jupyterlab() -> Generator[str]:
 @contextmanager
 def gradio() -> Generator[str]:
     """Serve a form made with Gradio."""
-    python, port = python_with("gradio", "gradio==6.31.0"), _free_port()
+    python, port = python_with("gradio", "gradio==6.31.0"), free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [python, SOURCES / "gradio_app.py", port]
         with _running(command, port, folder) as url:
@@ -171,7 +171,7 @@ def gradio() -> Generator[str]:
 @contextmanager
 def streamlit() -> Generator[str]:
     """Serve a page made with Streamlit."""
-    python, port = python_with("streamlit", "streamlit==1.67.0"), _free_port()
+    python, port = python_with("streamlit", "streamlit==1.67.0"), free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [
             python, "-m", "streamlit", "run", SOURCES / "streamlit_app.py",
@@ -185,7 +185,7 @@ def streamlit() -> Generator[str]:
 @contextmanager
 def node_red() -> Generator[str]:
     """Serve Node-RED without flows."""
-    packages, port = npm_packages("node-red", NODE_RED), _free_port()
+    packages, port = npm_packages("node-red", NODE_RED), free_port()
     with tempfile.TemporaryDirectory() as folder:
         program = packages / "node_modules" / ".bin" / "node-red"
         with _running([program, "--userDir", folder, "--port", port], port, folder) as url:

@@ -25,6 +25,18 @@ export function keepToken(token) {
   localStorage.setItem(KEY, token.trim());
 }
 
+/** Sign out, here and on the server. */
+export async function signOut() {
+  await ask("DELETE", "/session");
+  localStorage.removeItem(KEY);
+}
+
+/** Whether people sign in at an identity provider, at `/app/login`. */
+export async function canSignIn() {
+  const response = await fetch("/app/login/info", { cache: "no-store" });
+  return response.ok && (await response.json()).sign_in;
+}
+
 let onRefused = () => {};
 
 /** Say what is to happen when the server does not accept the token. */
@@ -71,10 +83,10 @@ function detailOf(text) {
 const at = (thread, rest = "") => `/threads/${encodeURIComponent(thread)}${rest}`;
 const segments = (path) => path.split("/").map(encodeURIComponent).join("/");
 
+export const me = () => ask("GET", "/me");
 export const options = () => ask("GET", "/options");
 export const createThread = async () => (await ask("POST", "/threads", {})).id;
 export const thread = (id) => ask("GET", at(id));
-export const deleteThread = (id) => ask("DELETE", at(id));
 export const startRun = (id, body) => ask("POST", at(id, "/runs"), body);
 export const stop = (id) => ask("POST", at(id, "/stop"), {});
 export const steer = (id, text, files) => ask("POST", at(id, "/steer"), { text, files });
@@ -84,12 +96,17 @@ export const files = (id) => ask("GET", at(id, "/files"));
 export const allowScripts = async (file) => (await ask("POST", file.scripts, {})).url;
 export const browser = (id) => ask("GET", at(id, "/browser"));
 export const desktop = (id) => ask("GET", at(id, "/desktop"));
-export const rename = (id, title) => ask("PATCH", at(id), { title });
+export const changeThread = (id, change) => ask("PATCH", at(id), change);
+export const changeThreads = (ids, action) => ask("POST", "/threads/bulk", { ids, action });
+export const shares = async (id) => (await ask("GET", at(id, "/shares"))).count;
+export const share = async (id) => (await ask("POST", at(id, "/shares"), {})).url;
+export const unshare = (id) => ask("DELETE", at(id, "/shares"));
 export const output = (id) => ask("GET", at(id, "/output"));
 export const notes = () => ask("GET", "/memory");
 export const note = (path) => ask("GET", `/memory/note?${new URLSearchParams({ path })}`);
 export const saveNote = (note) => ask("PUT", "/memory/note", note);
 export const deleteNote = (path) => ask("DELETE", `/memory/note?${new URLSearchParams({ path })}`);
+export const usage = (by, since) => ask("GET", `/usage?${new URLSearchParams({ by, since })}`);
 export const setup = () => ask("GET", "/setup");
 export const chooseModel = (choice) => ask("POST", "/setup", choice);
 export const startDemo = async () => (await ask("POST", "/demo", {})).id;
@@ -107,10 +124,11 @@ export async function exported(id) {
   return response.blob();
 }
 
-export function threads({ q = "", before = null, limit = 50 }, signal) {
+export function threads({ q = "", before = null, limit = 50, archived = false }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });
   if (q) query.set("q", q);
   if (before) query.set("before", before);
+  if (archived) query.set("archived", "true");
   return ask("GET", `/threads?${query}`, undefined, signal);
 }
 

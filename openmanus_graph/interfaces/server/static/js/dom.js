@@ -76,6 +76,14 @@ export function fill(element, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** Build an element of a drawing. */
+export function shape(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
 /** Draw an icon of `index.html`'s sprite; it is decoration, the control beside it has the words. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");

@@ -52,6 +52,28 @@ export function ago(iso, now = Date.now()) {
   return new Date(then).toLocaleDateString(language);
 }
 
+/** The rank of a day's group in a list of threads, newest first: today is 1, months are 5 and more. */
+export function groupRank(iso, now = new Date()) {
+  const then = new Date(iso);
+  const days = Math.round((midnight(now) - midnight(then)) / 86_400_000);
+  if (!(days > 0)) return 1; // also no date at all
+  if (days === 1) return 2;
+  if (days <= 7) return 3;
+  if (days <= 30) return 4;
+  return 4 + (now.getFullYear() - then.getFullYear()) * 12 + now.getMonth() - then.getMonth();
+}
+
+/** The name of a group; that of a month has its year if it is another one. */
+export function groupName(rank, iso, now = new Date()) {
+  const named = [t("Pinned"), t("Today"), t("Yesterday"), t("Previous 7 days"), t("Previous 30 days")];
+  if (rank < named.length) return named[rank];
+  const then = new Date(iso);
+  const year = then.getFullYear() === now.getFullYear() ? undefined : "numeric";
+  return then.toLocaleDateString(language, { month: "long", year });
+}
+
+const midnight = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate());
+
 /** Time of day with seconds. */
 export function clock(iso) {
   const then = new Date(iso);

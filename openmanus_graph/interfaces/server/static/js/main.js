@@ -11,7 +11,7 @@ import { applyTheme, nextTheme } from "./theme.js";
 import { createUploads } from "./uploads.js";
 import { createApprovals } from "./views/approvals.js";
 import { createComposer } from "./views/composer.js";
-import { createHelp, createRename, createTokenForm } from "./views/dialogs.js";
+import { createAccount, createHelp, createRename, createTokenForm } from "./views/dialogs.js";
 import { createFiles } from "./views/files.js";
 import { createHeader } from "./views/header.js";
 import { createHistory } from "./views/history.js";
@@ -21,9 +21,11 @@ import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
 import { createScreenView } from "./views/screenview.js";
 import { createSetup, createSetupDialog } from "./views/setup.js";
+import { createShare } from "./views/share.js";
 import { createTakeover } from "./views/takeover.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
+import { createUsage } from "./views/usage.js";
 import { createWelcome } from "./views/welcome.js";
 
 const DONE = { type: "respond", message: "Done." };
@@ -129,6 +131,16 @@ const threads = createThreads({
   problem,
 });
 
+const account = createAccount(async () => {
+  try {
+    await api.signOut();
+    location.assign("/app");
+  } catch (error) {
+    problem(error);
+  }
+});
+threads.element.append(account.element);
+
 const files = createFiles({
   open: (file) => preview.open(file, { fileAddress, openFile }),
   attach: (chosen) => uploads.add(chosen),
@@ -165,9 +177,11 @@ const header = createHeader({
   stop: () => stopRun(),
   theme: () => announcer.say({ light: t("Light colours"), dark: t("Dark colours") }[nextTheme()] ?? t("The system's colours")),
   memory: () => memory.open(),
+  usage: () => usage.open(),
   help: () => help?.showModal(),
   details: () => frame.toggleDetails(),
   rename: () => renaming.open(session.id, session.info?.title ?? ""),
+  share: () => sharing.open(session.id),
   export: () => exportThread(session.id).catch(problem),
   language: (code) => {
     chooseLanguage(code);
@@ -186,11 +200,13 @@ const welcome = createWelcome({
 });
 const setupDialog = createSetupDialog(() => useNewModel());
 const renaming = createRename(async (id, title) => {
-  await api.rename(id, title);
+  await api.changeThread(id, { title });
   if (session?.id === id) await session.refresh();
   threads.refresh();
 });
+const sharing = createShare();
 const memory = createMemory();
+const usage = createUsage((id) => openThread(id));
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
 const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
@@ -287,7 +303,7 @@ function draw() {
   composer.element.classList.toggle("unusable", !session && Boolean(options?.needs_model));
   frame.setOpen(session !== null);
   timeline.element.hidden = session === null;
-  header.show(session, options?.defaults ?? {});
+  header.show(session, options ?? {});
   header.connection(session);
   drawElsewhere(session?.info);
   approvals.show(model?.questions ?? new Map());
@@ -342,6 +358,7 @@ function offer(given) {
 
 async function begin() {
   offer(await api.options());
+  account.show(await api.me());
   help ??= createHelp(options.version);
   if (!help.isConnected) document.body.append(help);
   threads.refresh();
@@ -354,7 +371,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, memory.element, takeover.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, usage.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

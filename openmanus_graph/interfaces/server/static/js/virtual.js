@@ -155,8 +155,17 @@ export function virtualList(viewport, content, { estimate, render, update, follo
   return {
     /** Show these rows; `key` names a row for good, `revision` says when it changed. */
     set(next, { from = 0 } = {}) {
+      const scrolled = follow ? 0 : viewport.scrollTop;
+      const seen = scrolled && rows.length ? indexAt(scrolled) : -1;
+      const [key, above] = seen < 0 ? [null, 0] : [rows[seen].key, scrolled - top(seen)];
       rows = next;
       validTo = Math.min(validTo, from, rows.length);
+      const now = key === null ? -1 : rows.findIndex((row) => row.key === key);
+      if (now >= 0 && top(now) !== scrolled - above) { // what is in sight stays in its place
+        contentHeight = top(rows.length);
+        content.style.height = `${contentHeight}px`;
+        scrollTo(top(now) + above);
+      }
       layout();
       tellScroll();
     },

@@ -1,5 +1,6 @@
 /** Help, and the token when the server wants one. */
 
+import * as api from "../api.js";
 import { button, h } from "../dom.js";
 import { t } from "../i18n.js";
 import { SHORTCUTS, setShortcuts, shortcutsOn } from "../shortcuts.js";
@@ -16,6 +17,19 @@ export function createHelp(version) {
     h("p.muted", {}, `OpenManus ${version}`),
     h("div.buttons", {}, button(t("Close"), () => dialog.close(), { kind: "primary" })));
   return dialog;
+}
+
+/** Build the line that says who is signed in; `signOut` is called for its button. */
+export function createAccount(signOut) {
+  const name = h("span.account-name");
+  const element = h("div.account", { hidden: true }, name, button(t("Sign out"), signOut, { kind: "quiet small" }));
+  return {
+    element,
+    show(user) {
+      element.hidden = !user.name;
+      name.textContent = name.title = user.name;
+    },
+  };
 }
 
 /** Build the form that asks for the token; `use(token)` may throw what is wrong with it. */
@@ -38,11 +52,23 @@ export function createTokenForm(use) {
   } },
   h("label.stack", { htmlFor: "token" }, h("span", {}, t("Token")), input), error,
   h("div.buttons", {}, h("button.btn.primary", { type: "submit" }, t("Connect"))));
+  const link = h("a.btn.primary", { href: "/app/login" }, t("Sign in"));
+  const signIn = h("div.sign-in", { hidden: true },
+    h("p", {}, t("Sign in with your account at the identity provider of this server.")),
+    h("div.buttons", {}, link));
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "token-title" } },
     h("h2", { id: "token-title" }, t("This server asks for a token")),
-    h("p", {}, t("Open the address that was shown when the server was started, or paste the token from it here.")), form);
+    signIn, h("p", {}, t("Open the address that was shown when the server was started, or paste the token from it here.")), form);
   dialog.addEventListener("cancel", (event) => event.preventDefault()); // without it nothing works
-  return { element: dialog, open: () => { if (!dialog.open) dialog.showModal(); } };
+  return {
+    element: dialog,
+    async open() {
+      if (dialog.open) return;
+      dialog.showModal();
+      signIn.hidden = !(await api.canSignIn());
+      if (!signIn.hidden) link.focus();
+    },
+  };
 }
 
 /** Build the form for another title; `rename(id, title)` may throw what is wrong. */

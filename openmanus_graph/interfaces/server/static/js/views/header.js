@@ -11,6 +11,7 @@ export function createHeader(actions) {
   const when = (action, ...rest) => action && button(...rest);
   const rename = button("", actions.rename, { kind: "icon quiet small", iconName: "pencil", title: t("Rename the thread"), hidden: true });
   const exporting = button("", actions.export, { kind: "icon quiet", iconName: "download", title: t("Save the thread as Markdown"), hidden: true });
+  const sharing = button("", actions.share, { kind: "icon quiet", iconName: "share", title: t("Share the thread"), hidden: true });
   const other = Object.keys(LANGUAGES).find((code) => code !== language);
   const mark = { en: "EN", zh: "中" }[other];
   const shownModel = h("span.model.muted", { title: t("The model of the last run") });
@@ -23,11 +24,12 @@ export function createHeader(actions) {
   const link = h("div.banner", { hidden: true, role: "status" });
   const element = h("header.bar", {},
     h("div.bar-row", {}, h("div.bar-title", {}, title, rename),
-    h("div.bar-tools", {}, stop, exporting,
+    h("div.bar-tools", {}, stop, sharing, exporting,
     h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
       aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
     when(actions.memory, "", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
+    when(actions.usage, "", actions.usage, { kind: "icon quiet", iconName: "chart", title: t("Usage: runs, tokens and cost") }),
     when(actions.help, "", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
     when(actions.details, "", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
     h("div.bar-row", {}, h("div.bar-state", {}, pill, activity, shownModel), meter));
@@ -51,12 +53,13 @@ export function createHeader(actions) {
   return {
     element,
     banner: link,
-    show(session, defaults) {
+    show(session, { defaults = {}, shares } = {}) {
       const model = session?.model;
       const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
       if (title.textContent !== name) title.textContent = title.title = name;
       rename.hidden = !actions.rename || !session || model.status === "new";
       exporting.hidden = !actions.export || !session || model.status === "new";
+      sharing.hidden = !actions.share || !shares || !session || model.status === "new";
       shownModel.textContent = model?.run?.model ?? "";
       document.title = session ? `${badge(model.status)}${name} – OpenManus` : "OpenManus";
       pill.hidden = !session || model.status === "new";

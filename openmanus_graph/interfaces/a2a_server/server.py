@@ -4,19 +4,19 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from a2a import helpers, types
-from a2a.server.agent_execution import AgentExecutor, RequestContext, SimpleRequestContextBuilder
+from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes import create_agent_card_routes
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
-from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
+from a2a.server.tasks import TaskUpdater
 from a2a.types import Message, Part, Task, TaskState
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, VERSION_HEADER
 from a2a.utils.errors import A2AError, InvalidParamsError, VersionNotSupportedError
@@ -29,11 +29,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from openmanus_graph.backends.persistence.database import open_database
-from openmanus_graph.config.resolve import database_url
+from openmanus_graph.backends.persistence.accounts import MACHINE, User
 from openmanus_graph.errors import ToolError
 from openmanus_graph.graphs.catalog import agent_tools, describe_agent
+from openmanus_graph.interfaces.a2a_server.tasks import (
+    THREADS,
+    DatabaseTaskStore,
+    TaskContextBuilder,
+)
 from openmanus_graph.interfaces.service import runs
+from openmanus_graph.interfaces.service.accounts import accounts, acting_as, current_user
 from openmanus_graph.interfaces.service.http import App, RequestGuard
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.threads import find_thread
@@ -121,46 +126,6 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class DatabaseTaskStore(TaskStore):
-    """The tasks in our database. A client with the token owns all of them. Opening it blocks."""
-
-    def __init__(self) -> None:
-        self._run = open_database(database_url()).run
-
-    @override
-    async def save(self, task: Task, context: ServerCallContext) -> None:
-        await asyncio.to_thread(
-            self._run,
-            "INSERT INTO a2a_tasks (id, context, state, task) VALUES (?, ?, ?, ?) ON CONFLICT (id)"
-            " DO UPDATE SET context = excluded.context, state = excluded.state,"
-            " task = excluded.task",
-            (task.id, task.context_id, int(task.status.state), task.SerializeToString()),
-        )
-
-    @override
-    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
-        found = await self.select("WHERE id = ?", task_id)
-        return found[0] if found else None
-
-    @override
-    async def list(
-        self, params: types.ListTasksRequest, context: ServerCallContext
-    ) -> types.ListTasksResponse:
-        # The SDK's own store filters, sorts and pages as the protocol requires.
-        pages = InMemoryTaskStore(use_copying=False)
-        for task in await self.select(""):
-            await pages.save(task, context)
-        return await pages.list(params, context)
-
-    @override
-    async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        await asyncio.to_thread(self._run, "DELETE FROM a2a_tasks WHERE id = ?", (task_id,))
-
-    async def select(self, rest: str, *values: Any) -> Sequence[Task]:
-        rows = await asyncio.to_thread(self._run, f"SELECT task FROM a2a_tasks {rest}", values)
-        return [Task.FromString(row[0]) for row in rows]
-
-
 @dataclass
 class _RunningTask:
     task: str
@@ -196,7 +161,8 @@ class Executor(AgentExecutor):
                 await updater.start_work(_agent_message(updater, text))
 
         outbox = runs.Outbox(send_progress)
-        run = runs.RemoteRun(self.agent, f"a2a-{context_id}", self.options, outbox.put)
+        thread = THREADS + context_id
+        run = runs.RemoteRun(self.agent, thread, self.options, outbox.put, trigger="a2a")
         running = self._running[context_id] = _RunningTask(context.task_id, run)
         try:
             await updater.start_work()
@@ -358,6 +324,9 @@ class Dispatcher(JsonRpcDispatcher):
         return await super().handle_requests(request)
 
 
+_READING = ("GetTask", "ListTasks", "SubscribeToTask", "tasks/get", "tasks/resubscribe")
+
+
 def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
     """Return why a request is refused that the SDK would accept; None leaves it to the SDK."""
     # Here, because it and the dispatcher import each other: the dispatcher must be first.
@@ -372,6 +341,8 @@ def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
             f"A2A {version} is not supported here. Send {VERSION_HEADER}: {' or '.join(PROTOCOLS)}."
         )
     method, params = body.get("method"), body.get("params")
+    if current_user().role == "viewer" and method not in _READING:
+        return InvalidParamsError("A viewer can read tasks, but not start, answer or cancel them.")
     if method == "ListTasks" and isinstance(params, dict):
         status = cast("dict[str, Any]", params).get("status")
         if isinstance(status, str) and status not in TaskState.keys():  # noqa: SIM118  # no dict
@@ -388,27 +359,6 @@ def _refusal(version: str, body: dict[str, Any]) -> A2AError | None:
     return None
 
 
-class _TaskContextBuilder(SimpleRequestContextBuilder):
-    """Adds the context to a message that names only its task; the SDK would make a new one."""
-
-    def __init__(self, store: DatabaseTaskStore) -> None:
-        super().__init__()
-        self._store = store
-
-    @override
-    async def build(
-        self,
-        context: ServerCallContext,
-        params: types.SendMessageRequest | None = None,
-        task_id: str | None = None,
-        context_id: str | None = None,
-        task: Task | None = None,
-    ) -> RequestContext:
-        if task_id and not context_id and (known := await self._store.get(task_id, context)):
-            context_id = known.context_id
-        return await super().build(context, params, task_id, context_id, task)
-
-
 def build_app(
     agent: str, options: RunOptions, url: str, host: str, token: str | None, version: str
 ) -> App:
@@ -417,7 +367,7 @@ def build_app(
     store = DatabaseTaskStore()
     executor = Executor(agent, options, store)
     handler = DefaultRequestHandler(
-        executor, store, card, request_context_builder=_TaskContextBuilder(store)
+        executor, store, card, request_context_builder=TaskContextBuilder(store)
     )
     dispatcher = Dispatcher(handler, enable_v0_3_compat=True)
 
@@ -432,7 +382,9 @@ def build_app(
             message = helpers.new_text_message(text, None, task.context_id, task.id, role)
             at_once = types.SendMessageConfiguration(return_immediately=True)
             request = types.SendMessageRequest(message=message, configuration=at_once)
-            await handler.on_message_send(request, ServerCallContext())
+            owner = await asyncio.to_thread(accounts().owner_of, THREADS + task.context_id)
+            with acting_as(User(owner, "user") if owner else MACHINE):
+                await handler.on_message_send(request, ServerCallContext())
         try:
             yield
         finally:

@@ -1,0 +1,1 @@
+"""Our agents, for other agents."""

@@ -1,0 +1,50 @@
+/** The links by which others read a thread: make one, and make all of them useless. */
+
+import * as api from "../api.js";
+import { copyButton } from "../copy.js";
+import { button, fill, h } from "../dom.js";
+import { t, tn } from "../i18n.js";
+
+/** Build the dialog. */
+export function createShare() {
+  const made = h("div.stack", { role: "status" });
+  const count = h("p.muted", { role: "status" });
+  const error = h("div.error", { role: "alert" });
+  const revoke = button(t("Revoke all links"), () => act(async () => {
+    await api.unshare(thread);
+    fill(made);
+  }), { kind: "danger" });
+  const make = button(t("Make a link"), () => act(async () => {
+    const url = new URL(await api.share(thread), location.href).href;
+    fill(made, h("input.mono", { type: "text", readOnly: true, value: url, aria: { label: t("Link") } }), copyButton(url, t("Link")));
+  }), { kind: "primary", iconName: "share" });
+  const dialog = h("dialog.small-dialog", { aria: { labelledby: "share-title" } },
+    h("h2", { id: "share-title" }, t("Share the thread")),
+    h("p", {}, t("Whoever has a link can read this thread, also what comes later, and change nothing. A link is shown once.")),
+    made, count, error, h("div.buttons", {}, make, revoke, button(t("Close"), () => dialog.close())));
+  let thread = null;
+
+  async function act(action) {
+    error.textContent = "";
+    try {
+      await action();
+      const links = await api.shares(thread);
+      count.textContent = tn(links, "{n} link works.", "{n} links work.");
+      revoke.hidden = !links;
+    } catch (problem) {
+      error.textContent = problem.message;
+    }
+  }
+
+  return {
+    element: dialog,
+    open(id) {
+      thread = id;
+      fill(made);
+      count.textContent = "";
+      revoke.hidden = true;
+      dialog.showModal();
+      act(async () => {});
+    },
+  };
+}
