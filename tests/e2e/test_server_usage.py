@@ -147,7 +147,7 @@ async def test_a_killed_servers_run_counts_as_interrupted_once(
         await asyncio.to_thread(asked.wait, BACKSTOP_S)
         assert own.process is not None
         own.process.kill()
-        await asyncio.to_thread(own.process.wait)
+        await asyncio.to_thread(lambda: own.process.wait())
     go.set()
     with own:
         async with own.http() as http:
