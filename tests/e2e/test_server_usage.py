@@ -145,9 +145,9 @@ async def test_a_killed_servers_run_counts_as_interrupted_once(
     async with new_page(own) as page:
         await page.ask(message="Do it.")
         await asyncio.to_thread(asked.wait, BACKSTOP_S)
-        assert own.process is not None
-        own.process.kill()
-        await asyncio.to_thread(lambda: own.process.wait())
+        assert (process := own.process) is not None
+        process.kill()
+        await asyncio.to_thread(lambda: process.wait())
     go.set()
     with own:
         async with own.http() as http:
