@@ -29,14 +29,13 @@ from openmanus_graph.state.context import (
 )
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import SearchSettings
+from openmanus_graph.state.server_settings import ServerSettings
 from openmanus_graph.state.setting_declaration import ALWAYS, AlternativeKey, Rule, Setting, Trust
 
 MAX_COST_USD = 3.0
 Price = dict[Literal["input", "cached", "output"], float]
 _Positive = Field(gt=0)
 _TRUSTED = Setting(trust=ALWAYS)
-_SERVER = Trust(lambda value: value or "(empty)")
-"""For a setting whose empty value needs trust, too."""
 _SSH = Setting(trust=ALWAYS, shown="decided by ssh")
 _SSH_FILE = Setting(trust=ALWAYS, parse=expanduser, shown="decided by ssh")
 
@@ -270,49 +269,6 @@ class StorageSettings:
     snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
     """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
     always left out."""
-
-
-QuotaKind = Literal[
-    "usd_per_day", "usd_per_month", "tokens_per_day", "tokens_per_month", "runs", "workspace_mb"
-]
-"""What a quota limits; days and months are those of UTC."""
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Who may use the servers, and how much. It holds for the process, and for none of its runs."""
-
-    jobs: Annotated[
-        int | None,
-        _Positive,
-        Setting(env=("OPENMANUS_JOBS",), shown="8; under aegra no limit", trust=ALWAYS),
-    ] = None
-    """Maximum number of runs that work at the same time in one process. The others wait, and each
-    user's turn comes in rotation."""
-    quotas: Annotated[Mapping[QuotaKind, float], _TRUSTED] = field(
-        default_factory=dict[QuotaKind, float], hash=False
-    )
-    """Table of [quotas](deploy.md#quotas) of each named user without an own one:
-    `usd_per_day`, `usd_per_month`, `tokens_per_day`, `tokens_per_month`, `runs`,
-    `workspace_mb`."""
-    metrics_public: Annotated[bool, _TRUSTED] = False
-    """Whether `/metrics` needs no token."""
-    oidc_issuer: Annotated[str, Setting(env=("OPENMANUS_OIDC_ISSUER",), trust=_SERVER)] = ""
-    """Address of the OpenID Connect issuer at which
-    [users sign in](deploy.md#sign-in-with-your-own-identity-provider) (extra `oidc`)."""
-    oidc_client_id: Annotated[str, Setting(env=("OPENMANUS_OIDC_CLIENT_ID",), trust=_SERVER)] = ""
-    """The id that the issuer has for this server. Required with an issuer."""
-    oidc_client_secret: Annotated[
-        SecretStr, Setting(env=("OPENMANUS_OIDC_CLIENT_SECRET",), shown="none", trust=_SERVER)
-    ] = SecretStr("")
-    """The secret that belongs to `oidc_client_id`. Prefer the environment variable."""
-    oidc_audience: Annotated[str, Setting(shown="the client id", trust=_SERVER)] = ""
-    """The audience (`aud`) that a bearer token must have."""
-    oidc_role: Annotated[
-        Literal["user", "viewer", ""], Setting(accepts=("user", "viewer", '""'), trust=_SERVER)
-    ] = "user"
-    """Role of a new user who signs in. Empty: only users that an admin has added with
-    `openmanus users add NAME --subject SUBJECT` can sign in."""
 
 
 @dataclass(frozen=True)

@@ -383,8 +383,11 @@ async def test_what_its_ttl_deletes_is_gone_here_too_but_not_what_waits_or_is_pi
                         return connection.execute(swept.encode(), (ids[0],)).fetchone() == (0,)
 
                     await eventually(is_swept)
-                    await asyncio.sleep(15)  # the others' time is over, too
-                    for thread in ids[1:]:
+                    newer = (await client.threads.create())["thread_id"]
+                    wish = {"messages": [{"role": "user", "content": "Say, later"}]}
+                    await client.runs.wait(newer, "manus", input=wish)
+                    await eventually(lambda: not count("threads", "id", newer))
+                    for thread in ids[1:]:  # they are older, so their time is over, too
                         assert (await client.threads.get(thread))["thread_id"] == thread
                         assert count("checkpoints", "thread_id", thread)
     finally:

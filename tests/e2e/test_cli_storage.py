@@ -151,7 +151,7 @@ def test_keys_are_in_a_backup_only_if_asked_for(cli: Cli, model: OpenAIServer) -
     (cli.home / "server-token").write_text("a-token-of-the-server")
     (private / "browser").mkdir()
     (private / "browser" / "state.json").write_text("a-cookie")
-    (private / "outputs" / "link").symlink_to(cli.root / "config" / "openmanus")
+    (private / "outputs" / "link").symlink_to(private / "browser" / "state.json")
     assert cli.run("backup", "without.zip").code == 0
     assert cli.run("backup", "with.zip", "--with-keys").code == 0
     names = [set(zipfile.ZipFile(cli.cwd / f"{one}.zip").namelist()) for one in ("without", "with")]

@@ -133,6 +133,9 @@ async def test_the_log_is_lines_of_json_without_secrets(
             thread = (await client.threads.create())["thread_id"]
             ended = await client.runs.wait(thread, "manus", input=wish)
             assert ended["status"] == "failed"
+        async with served.http() as http:
+            for secret in (key, served.token):
+                await http.get(f"/app/api/threads/{secret}")
         await asyncio.to_thread(served.stop, signal.SIGTERM)
         lines = [json.loads(line) for line in served.log.splitlines()]
         assert len(lines) > 3

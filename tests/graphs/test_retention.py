@@ -171,6 +171,17 @@ def test_a_thread_whose_run_waits_to_start_stays(home: Home) -> None:
     assert home.prune() == []
 
 
+def test_a_thread_that_is_used_while_others_are_pruned_stays(home: Home) -> None:
+    home.run("t")
+
+    def use() -> bool:
+        home.threads.touch("t")
+        return False
+
+    assert home.prune(halted=use) == []
+    assert home.threads.find("t") is not None
+
+
 def test_how_a_run_ended_says_how_long_it_is_kept(home: Home) -> None:
     for number, status in enumerate(("finished", "failed", "stopped", "cancelled", "running")):
         home.threads.begin(status, "manus", "t", {}, None)

@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 import httpx
 from joserfc import jwk, jws, jwt
 
-from openmanus_graph.state.settings import ServerSettings
+from openmanus_graph.state.server_settings import ServerSettings
 from tests.support.applications.installing import free_port, npm_packages
 from tests.support.local_http import LocalServer, SilentHandler
 from tests.support.serving import BIN

@@ -31,7 +31,7 @@ from openmanus_graph.interfaces.service.http import (
 from openmanus_graph.interfaces.service.oidc import Issuer
 from openmanus_graph.state.addresses import DatabaseUrl, is_safe_transport
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import ServerSettings
+from openmanus_graph.state.server_settings import ServerSettings
 from tests.support.oidc import CLIENT, WrongIssuer, new_key, wrong_issuer
 
 OTHER_KEY = new_key("first", 1)

@@ -335,7 +335,8 @@ def _check_readable(connection: sqlite3.Connection, file: Path | str) -> None:
 def _configure(connection: sqlite3.Connection, path: Path | str) -> None:
     # Two connections that switch a new file to WAL at once fail without waiting.
     with _locked(Path(path).with_suffix(".lock")):
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # it only takes effect in a new file
+        if connection.execute("PRAGMA page_count").fetchone() == (0,):  # later it has no effect
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
     # Safe against a killed process; a full sync of each write would only add power failures.
     connection.execute("PRAGMA synchronous=NORMAL")

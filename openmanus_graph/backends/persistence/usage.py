@@ -33,7 +33,7 @@ from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
 from openmanus_graph.runtime.session_registry import find_location, find_session
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.manus import Usage, no_usage
-from openmanus_graph.state.settings import QuotaKind
+from openmanus_graph.state.server_settings import QuotaKind
 
 Quotas = Mapping[QuotaKind, float]
 _COUNT = """

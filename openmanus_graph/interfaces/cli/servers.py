@@ -190,8 +190,6 @@ def serve(
     from openmanus_graph.interfaces.service.oidc import configured_issuer
 
     configured_issuer()
-    if log_format == "json":
-        import_module("openmanus_graph.interfaces.server.json_log").write_json_lines()
     protocols["auto"] = service.PROTOCOL  # `run_server` has no argument for it
 
     logging.getLogger("langgraph_api.cli").setLevel(logging.WARNING)  # no banner of another page
@@ -203,6 +201,8 @@ def serve(
         kwargs={"open_page": not no_open, "as_json": log_format == "json"},
         daemon=True,
     ).start()
+    if log_format == "json":  # the token, which it must not hold, was made above
+        import_module("openmanus_graph.interfaces.server.json_log").write_json_lines()
     run_server(
         host,
         port,

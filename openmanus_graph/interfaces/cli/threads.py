@@ -133,6 +133,7 @@ def delete_threads(named: ThreadArguments) -> int:
 
 
 @threads.command("prune")
+@takes(StorageOptions)
 def prune(
     older_than: Annotated[
         str | None, typer.Option(help="Such as 30d. Default: as [storage] keep says.")

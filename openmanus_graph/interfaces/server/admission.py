@@ -248,9 +248,8 @@ async def admit(
         raise Refused(422, str(error)) from error
     if known is None:
         return
-    await asyncio.to_thread(
-        threads.threads.touch, known.id
-    )  # before: a prune holds what it deletes
+    # First: a prune has looked before, and holds the thread, or leaves it alone.
+    await asyncio.to_thread(threads.threads.touch, known.id)
     if await threads.is_held_elsewhere(known.id):
         raise Refused(409, f"Thread {thread} is in use by another process. Wait, or stop it first.")
     if threads.journal.is_running(known.id) and not store.own_server.is_alone:

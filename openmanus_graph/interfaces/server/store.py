@@ -45,7 +45,8 @@ from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.session_registry import close_session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import ServerSettings, Settings
+from openmanus_graph.state.server_settings import ServerSettings
+from openmanus_graph.state.settings import Settings
 
 VERSION_DIGITS = 32
 DEFAULT_JOBS = 8

@@ -16,7 +16,7 @@ from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.state.addresses import is_safe_transport
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.settings import ServerSettings
+from openmanus_graph.state.server_settings import ServerSettings
 
 log = logging.getLogger(__name__)
 SCOPE = "openid profile email"
