@@ -269,7 +269,9 @@ async def test_each_user_has_own_threads(
         joined = await hers.get(f"/threads/{thread}/runs/{begun.json()['run_id']}/join")
         assert joined.is_success, joined.text
         assert (await hers.get(f"/threads/{thread}/state")).json()["values"]["answer"]
-        own = (await his.post("/threads", json={})).json()["thread_id"]
+        created = await his.post("/threads", json={})
+        assert created.is_success, created.text
+        own = created.json()["thread_id"]
         for http in (his, machine):
             for path in ("", "/state", "/history", "/runs"):
                 for base in ("/threads", "/app/api/threads"):

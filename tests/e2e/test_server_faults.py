@@ -144,6 +144,7 @@ async def test_what_the_terminal_asked_is_shown_and_answered_on_the_page(
             "run_start", "think_end", "tool_start", "tool_end", "think_end", "tool_start",
             "interrupt", "final",
         ]  # fmt: skip
+        assert {one["ts"].replace("+00:00", "Z") for one in past} == {thread["created"]}
         await page.ask(answers={past[-2]["id"]: "yes"})
         page.seen = past
         assert (await page.final())["answer"] == "Gone on."

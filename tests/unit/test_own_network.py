@@ -17,6 +17,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from openmanus_graph.backends.sandbox.choose import Bwrap
 from openmanus_graph.backends.sandbox.confinement import run_read_only, sandbox_of
 from openmanus_graph.backends.sandbox.held_network import HeldNetwork
+from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
@@ -125,3 +126,12 @@ async def test_a_single_command_that_reads_has_an_empty_network(session: Session
         BWRAP, limit_s=20, stop=threading.Event(), max_chars=1000,
     )  # fmt: skip
     assert "refused" in done.text
+
+
+def test_a_closed_network_does_not_start_again() -> None:
+    network = HeldNetwork(())
+    before = psutil.Process().children()
+    network.close()
+    with pytest.raises(ToolError, match="the sandbox was closed meanwhile"):
+        network.holder()
+    assert psutil.Process().children() == before

@@ -33,13 +33,16 @@ class HeldNetwork:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._holder = 0
+        self._closed = False
 
     def holder(self) -> int:
         """Return the process that holds the network. It is started if there is none, or it ended.
 
-        ToolError: It does not start.
+        ToolError: It does not start, or is closed: a call that was abandoned may still go on.
         """
         with self._lock:
+            if self._closed:
+                raise ToolError("Nothing was run: the sandbox was closed meanwhile.")
             if self._process is None or self._process.poll() is not None:
                 self._end()
                 self._start()
@@ -61,6 +64,7 @@ class HeldNetwork:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._end()
 
     def _start(self) -> None:

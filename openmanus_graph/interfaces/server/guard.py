@@ -326,8 +326,9 @@ async def check_thread(ctx: Auth.types.AuthContext, value: Any) -> Auth.types.Fi
 async def check_new_thread(
     ctx: Auth.types.AuthContext, value: Auth.types.ThreadsCreate
 ) -> Auth.types.FilterType:
-    with _refusals_as_http_errors():
-        await accounts.claim(str(value.get("thread_id")))
+    if (thread := value.get("thread_id")) is not None:  # else it is claimed at its first run
+        with _refusals_as_http_errors():
+            await accounts.claim(str(thread))
     return _own_threads(value)
 
 

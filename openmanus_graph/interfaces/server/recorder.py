@@ -296,7 +296,8 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
         events += await store.open_questions(thread, known.agent)
         stopped = known.status == "cancelled"
         events.append(await store.read_final_event(thread, known.agent, state, cancelled=stopped))
-    moment = f"{known.updated.replace(' ', 'T')}+00:00"
+    # Its start: when it was last used changes with each request for a run.
+    moment = f"{known.created.replace(' ', 'T')}+00:00"
     shared: Mapping[str, Any] = {"run": "", "ns": "", "thread": thread, "ts": moment}
     return [
         (number, json.dumps({**event, **shared, "seq": number}, default=str))
