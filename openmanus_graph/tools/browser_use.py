@@ -110,6 +110,8 @@ async def browser_use(  # the model is not shown `runtime`
         y: Pixels.
         accept: The dialog.
     """
+    if action in ("click_element", "hover", "get_dropdown_options") and index is None and not label:
+        label = text  # a label under another name: these take no other text without an index
     given = action_specs.ActionArguments(
         url, index, label, text, scroll_amount, tab_id, query, goal, keys, seconds, target_index,
         x, y, accept,

@@ -83,6 +83,9 @@ async def test_a_label_names_one_element(
 ) -> None:
     await used("go_to_url", url=site.url("/form"))
     assert said in await used(action, label=label, **args)
+    if not args:
+        await used("go_to_url", url=site.url("/form"))
+        assert said in await used(action, text=label)
 
 
 @pytest.mark.parametrize(
