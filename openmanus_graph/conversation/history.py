@@ -67,6 +67,8 @@ COMPACT_KEY = "openmanus_compact"
 """Marks a user message that asks for a summary of the conversation before it."""
 TASK_KEY, NOTES_KEY = "openmanus_task", "openmanus_notes"
 """Keys of the user's task and the summary, in the first message of a compacted conversation."""
+BEFORE_KEY = "openmanus_before"
+"""Key of the checkpoint with the whole conversation, in the first message of a compacted one."""
 VERIFIED_KEY = "openmanus_verified"
 """Key of what a compacted conversation had verified, in its first message."""
 _INVALID_CALLS_KEY = "broken_calls_at"
@@ -148,6 +150,14 @@ def ends_run(result: AnyMessage) -> bool:
 def task_text_of(message: HumanMessage) -> str:
     """Return what the user said in a message, without the summary of a compaction."""
     return str(message.additional_kwargs.get(TASK_KEY) or message.text)
+
+
+def as_said(message: AnyMessage) -> AnyMessage:
+    """Return a message of the user without the summary of a compaction, others unchanged."""
+    if TASK_KEY not in message.additional_kwargs:
+        return message
+    text = message.additional_kwargs[TASK_KEY]
+    return message.model_copy(update={"content": with_text(message, text)})
 
 
 def with_text(message: BaseMessage, text: str) -> str | list[str | dict[str, Any]]:

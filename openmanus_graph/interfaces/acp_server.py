@@ -295,7 +295,7 @@ class EditorAgent:
             )
         if session_id in self._sessions and self._sessions[session_id].run is not None:
             raise RequestError(-32600, AT_WORK)
-        saved = await read_thread_state(session_id, known.agent)
+        saved = await read_thread_state(session_id, known.agent, whole=True)
         turn = EditorTurn(self._client, session_id, folder)
         async with turn.outbox.sent():
             turn.replay(events_from_messages(known, saved.state.values.get("messages", [])))

@@ -15,6 +15,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
+from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 
 from openmanus_graph.backends.models import prices
@@ -25,6 +26,7 @@ from openmanus_graph.model_calls import summaries
 from openmanus_graph.model_calls.call_model import ModelCall, call_model, only_notices
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
+from openmanus_graph.runtime.checkpoint_lineage import own_checkpoint
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
 from openmanus_graph.runtime.session import Session
@@ -281,7 +283,7 @@ async def compact(
     labels = await asyncio.to_thread(
         labels_of, call.history, call.traits, tainted=call.untrusted_prompt
     )
-    return parts.with_summary(summary, labels.kept())
+    return parts.with_summary(summary, labels.kept(), own_checkpoint(get_config()))
 
 
 class SummaryWriter:

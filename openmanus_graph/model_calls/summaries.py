@@ -11,6 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation.history import (
+    BEFORE_KEY,
     COMPACT_KEY,
     ENVIRONMENT_KEY,
     NOTES_KEY,
@@ -65,14 +66,19 @@ class DividedConversation:
     steps: Sequence[AgentStep]
     """The run's last steps, which `detect_stuck` compares, including old ones."""
 
-    def with_summary(self, summary: str, verified: Mapping[str, Any]) -> list[AnyMessage]:
-        """Return the shortened conversation, with the values that the whole one had verified."""
+    def with_summary(
+        self, summary: str, verified: Mapping[str, Any], before: str = ""
+    ) -> list[AnyMessage]:
+        """Return the shortened conversation, with the values that the whole one had verified.
+
+        `before` is the id of the checkpoint that holds the whole one.
+        """
         text = render("compacted_task", task=self.task_text, summary=summary)
         extra = {**self.task.additional_kwargs, TASK_KEY: self.task_text, NOTES_KEY: summary}
         extra.pop(COMPACT_KEY, None)
         if ENVIRONMENT_KEY in extra:
             extra[ENVIRONMENT_KEY] = self.environment
-        extra[VERIFIED_KEY] = dict(verified)
+        extra[VERIFIED_KEY], extra[BEFORE_KEY] = dict(verified), before
         extra[KEPT_STEPS_KEY] = KeptSteps(
             steps=[*map(list, self.steps)], messages=len(self.steering) + len(self.kept)
         )
@@ -150,7 +156,7 @@ def _plain(message: AnyMessage) -> AnyMessage:
         return _uncounted(message)
     if not {NOTES_KEY, ENVIRONMENT_KEY} & message.additional_kwargs.keys():
         return message
-    ours = (TASK_KEY, NOTES_KEY, VERIFIED_KEY, KEPT_STEPS_KEY, ENVIRONMENT_KEY)
+    ours = (TASK_KEY, NOTES_KEY, BEFORE_KEY, VERIFIED_KEY, KEPT_STEPS_KEY, ENVIRONMENT_KEY)
     own = {k: v for k, v in message.additional_kwargs.items() if k not in ours}
     content = with_text(message, task_text_of(message))
     return HumanMessage(content, id=message.id, additional_kwargs=own)

@@ -86,6 +86,11 @@ def outermost_checkpoint(config: RunnableConfig) -> str:
     return str(config.get("configurable", {}).get(MAP_KEY, {}).get("", ""))
 
 
+def own_checkpoint(config: RunnableConfig) -> str:
+    """Return the id of the checkpoint of a node's own graph that the node runs at."""
+    return str(config.get("configurable", {}).get(MAP_KEY, {}).get(outer_namespace(config), ""))
+
+
 @dataclass(frozen=True)
 class Lineage:
     """Where in its thread's history a run begins."""

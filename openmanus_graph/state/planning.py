@@ -187,7 +187,7 @@ class PlanningState(manus.ManusOutput):
 
 EDITABLE = ("id", "text", "executor", "depends_on", "done_when")
 """Fields of a step that a person may edit."""
-_EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
+EVENT_FIELDS = (*EDITABLE, "status", "notes", "seconds", "cost_usd")
 
 
 def plan_fields(plan: manus.Plan, fields: Collection[str]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class ShownPlan:
         whole one would name as many steps: followers that joined meanwhile get it then.
         """
         title = plan["title"]
-        steps = {step["id"]: step for step in plan_fields(plan, _EVENT_FIELDS)["steps"]}
+        steps = {step["id"]: step for step in plan_fields(plan, EVENT_FIELDS)["steps"]}
         changed = [step for name, step in steps.items() if step != self._steps.get(name)]
         is_new = (self._plan_id, self._title) != (plan["plan_id"], title) or not self._steps
         same_order = list(steps) == list(self._steps)

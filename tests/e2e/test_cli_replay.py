@@ -49,7 +49,7 @@ def test_a_demo_is_the_same_on_another_path_and_another_machine(
     shutil.rmtree(cli.cwd / "workspace")
     elsewhere = Cli(tmp_path / "elsewhere", zygote=cli.zygote)
     replayed = elsewhere.run("replay", str(bundle))
-    assert replayed.stderr == f"All {13 if plan else 6} requests are as they were recorded.\n"
+    assert replayed.stderr == f"All {12 if plan else 6} requests are as they were recorded.\n"
     assert replayed.code == 0
     assert list(elsewhere.cwd.iterdir()) == []
     assert not elsewhere.home.exists()

@@ -108,7 +108,7 @@ async def read_thread(thread: Thread) -> tuple[dict[str, Any], run_view.Runs, st
         # During a parallel batch the workers know more.
         if run_view.plan_in(values) and state.tasks:
             values = dict(await plan_at(graph, state.config))
-        runs = await run_view.runs_of_steps(graph, checkpointer, thread.id, values)
+        values, runs = await run_view.read_conversations(graph, checkpointer, thread.id, values)
         return values, runs, run_view.questions_of(state)
 
 
@@ -194,8 +194,9 @@ def _events_of(known: Thread) -> list[Event]:
         events, replayed = asyncio.run(_replayed_events(record, known))
         if not replayed.ended:
             return events
+    values, runs, _ = asyncio.run(read_thread(known))
     state = asyncio.run(run_setup.read_thread_state(known.id, known.agent)).state
-    events = [*run_view.events_from_messages(known, state.values.get("messages", []))]
+    events = [*run_view.stored_events(known, values, runs)]
     if known.status not in ("running", "interrupted"):
         events.append(run_view.final_event(state, cancelled=known.status == "cancelled"))
     return events

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
-from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
+from langchain_core.messages import HumanMessage, convert_to_messages
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.types import Command
 
@@ -289,18 +289,22 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
     state = await store.state_of(thread, known.agent)
     if state is None:
         return []
-    messages: list[AnyMessage] = state.values.get("messages", [])
-    before = itertools.takewhile(lambda one: until is None or one.id != until, messages)
-    events = [*run_view.events_from_messages(known, before)]
+    graph = await store.graph_of(known.agent)
+    values, runs = await run_view.read_conversations(graph, store.saver(), thread, state.values)
+    if until is None:
+        events = [*run_view.stored_events(known, values, runs)]
+    else:
+        before = itertools.takewhile(lambda one: one.id != until, values["messages"])
+        events = [*run_view.events_from_messages(known, before)]
     if known.status not in ("running", "interrupted"):
         events += await store.open_questions(thread, known.agent)
         stopped = known.status == "cancelled"
         events.append(await store.read_final_event(thread, known.agent, state, cancelled=stopped))
     # Its start: when it was last used changes with each request for a run.
     moment = f"{known.created.replace(' ', 'T')}+00:00"
-    shared: Mapping[str, Any] = {"run": "", "ns": "", "thread": thread, "ts": moment}
+    shared: Mapping[str, Any] = {"run": "", "thread": thread, "ts": moment}
     return [
-        (number, json.dumps({**event, **shared, "seq": number}, default=str))
+        (number, json.dumps({"ns": "", **event, **shared, "seq": number}, default=str))
         for number, event in enumerate(events, start=1)
     ]
 

@@ -38,7 +38,7 @@ from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service import threads
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import prepare_home
-from openmanus_graph.interfaces.service.run_view import questions_of
+from openmanus_graph.interfaces.service.run_view import questions_of, whole_conversation
 from openmanus_graph.interfaces.service.runner import Run
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
@@ -407,13 +407,17 @@ def _answer_command(state: StateSnapshot, value: Any, reply: ResumeAnswer) -> An
     return Command(resume=answers) if answers else None
 
 
-async def read_thread_state(thread: str, agent: str) -> ThreadState:
+async def read_thread_state(thread: str, agent: str, *, whole: bool = False) -> ThreadState:
+    """Read a thread. With `whole`, its messages include what compaction has replaced."""
     url = await asyncio.to_thread(database_url)
     steering = await asyncio.to_thread(open_steering, url)
     has_unread_steering = any(not steering_text.read for steering_text in await steering.of(thread))
     async with open_checkpointer(url) as checkpointer:
         graph: Any = catalog.build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
+        if whole:
+            said = await whole_conversation(graph, thread, state.values.get("messages", []))
+            state = state._replace(values={**state.values, "messages": said})
         if known := catalog.restart_node(graph):
             restart = [known]
         else:  # the entry nodes of a third-party graph

@@ -1,5 +1,6 @@
 """A run and its thread as all interfaces show them: events, the `final` one, a transcript."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,17 +9,19 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.types import StateSnapshot
 
+from openmanus_graph.backends.models.prices import usage_of
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.checkpoints import EmbeddedAgents, read_embedded_agents
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.conversation.history import is_steering, last_text
+from openmanus_graph.conversation.history import BEFORE_KEY, as_said, is_steering, last_text
 from openmanus_graph.graphs.catalog import is_ours
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.manus import Artifact, Plan, Usage, add_usage, no_claims, no_usage
+from openmanus_graph.state.planning import EVENT_FIELDS, plan_fields
 from openmanus_graph.state.settings import Settings
 
 NO_RESULT = (
@@ -158,6 +161,70 @@ class StepEventTagger:
         return {"plan_step": "/".join(steps)} if steps else {}
 
 
+async def read_conversations(
+    graph: Any, saver: Checkpointer, thread: str, values: Mapping[str, Any]
+) -> tuple[dict[str, Any], Runs]:
+    """Return a thread's state with all that was said in it, and the runs of its plan's steps."""
+    said = await whole_conversation(graph, thread, values.get("messages", []))
+    runs = await runs_of_steps(graph, saver, thread, values)
+    return {**values, "messages": said}, runs
+
+
+async def whole_conversation(
+    graph: Any, thread: str, messages: Sequence[AnyMessage], namespace: str = ""
+) -> list[AnyMessage]:
+    """Return a conversation as it was said, including what compaction has replaced since.
+
+    If the checkpoint of an earlier part is gone, that part is missing.
+    """
+    parts = [messages]
+    while before := _whole_at(parts[0]):
+        place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": before}
+        state = await graph.aget_state({"configurable": place})
+        parts.insert(0, state.values.get("messages", []))
+    said: dict[Any, AnyMessage] = {}
+    for message in itertools.chain(*parts):
+        said.setdefault(message.id or id(message), message)
+    return [as_said(message) for message in said.values()]
+
+
+def _whole_at(messages: Sequence[AnyMessage]) -> str:
+    """Return the id of the checkpoint with the whole of a compacted conversation, or nothing."""
+    return next(
+        (kept for one in reversed(messages) if (kept := one.additional_kwargs.get(BEFORE_KEY))), ""
+    )
+
+
+def stored_events(
+    thread: Thread, values: Mapping[str, Any], runs: Runs
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of a thread, as far as its state holds them: no durations, no notices.
+
+    Those of a plan's steps have `ns`, in place of the namespace of the graph that sent them.
+    """
+    messages: list[AnyMessage] = values.get("messages", [])
+    plan, asked = plan_in(values), _end_of_task(messages)
+    yield from events_from_messages(thread, messages[:asked])
+    if plan is not None:
+        yield {"type": "plan", **plan_fields(plan, EVENT_FIELDS)}
+        for step in plan["steps"]:
+            named = {"id": step["id"], "executor": step["executor"]}
+            for attempt, conversation in enumerate(runs.get(step["id"], []), 1):
+                name = f"{step['id']}/{attempt}" if attempt > 1 else step["id"]
+                place = {"ns": name, "plan_step": step["id"]}
+                yield {"type": "step_start", **named, "status": "in_progress", **place}
+                for event in events_from_messages(thread, conversation[1:]):
+                    yield {**event, **place}
+            if step["status"] not in ("not_started", "in_progress"):
+                yield {"type": "step_end", **named, "status": step["status"]}
+    yield from events_from_messages(thread, messages[asked:])
+
+
+def _end_of_task(messages: Sequence[AnyMessage]) -> int:
+    """Return the index after the newest message of the user."""
+    return 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+
+
 def events_from_messages(
     thread: Thread | Recording, messages: Iterable[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
@@ -182,7 +249,9 @@ def events_from_messages(
                 for call in message.tool_calls
             ]
             reply = {"step": step, "text": message.text, "tool_calls": calls}
-            yield {"type": "think_end", **reply, "usage": no_usage(), "seconds": 0.0}
+            reported = message.usage_metadata is not None
+            usage = usage_of(message).counted(None) if reported else no_usage()
+            yield {"type": "think_end", **reply, "usage": usage, "seconds": 0.0}
             for call in calls:
                 yield {"type": "tool_start", **call}
         elif isinstance(message, ToolMessage):
@@ -228,6 +297,7 @@ async def runs_of_steps(
         place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
         state = await graph.aget_state(place)
         messages: list[AnyMessage] = state.values.get("messages") or []
+        messages = await whole_conversation(graph, thread, messages, namespace)
         # The id of the first message of a step's run holds replan, step and attempt.
         message_id = (messages[0].id or "") if messages else ""
         if match := re.fullmatch(pattern, message_id):
@@ -246,7 +316,7 @@ def transcript(
     """
     yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
     messages: list[AnyMessage] = values.get("messages", [])
-    asked = 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+    asked = _end_of_task(messages)
     for message in messages[:asked]:
         yield from _message(message, cut=cut)
     yield from _plan(values, runs, cut=cut)

@@ -98,7 +98,8 @@ const HANDLERS = {
 
   think_end(model, event) {
     const scope = scopeOf(model, event);
-    scope.think ??= addThink(model, event);
+    if (!event.ns) model.step = event.step;
+    if (!scope.think?.open) scope.think = addThink(model, event); // a stored reply has no start
     model.usage = plus(model.usage, event.usage);
     const { text, usage, seconds } = event;
     Object.assign(scope.think, { text, usage, seconds, open: false });
@@ -184,6 +185,8 @@ const HANDLERS = {
       stopReason: event.stop_reason,
       usage: model.usage,
       steps: model.step,
+      planned: model.plan.length,
+      done: model.plan.filter((step) => step.status === "completed").length,
       answer: (event.answer ?? "").trim() === lastSaid(model) ? "" : event.answer,
       structured: event.structured ?? null,
       artifacts: model.artifacts,

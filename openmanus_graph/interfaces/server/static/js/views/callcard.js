@@ -27,7 +27,7 @@ export function callCard(row, context) {
     h("span.tool", {}, row.tool),
     h("span.summary", {}, summary),
     h("span.took", { data: { since: state === "running" ? row.ts : "" } },
-      row.seconds === null ? word : duration(row.seconds)),
+      row.seconds ? duration(row.seconds) : word),
     icon(open ? "up" : "down"),
   );
   const preview = !open && row.ok !== null && firstLine(withoutMark(row.output), 160);

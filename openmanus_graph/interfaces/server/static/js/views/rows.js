@@ -101,9 +101,10 @@ const KINDS = {
 /** Whether a text is worth a button that copies it. */
 const isLong = (text) => text.length > 160 || text.includes("\n");
 
-function facts({ steps, usage }) {
+function facts({ steps, planned, done, usage }) {
   const tokens = count(usage.input_tokens + usage.output_tokens);
-  return [tn(steps, "{n} step", "{n} steps"), money(usage.cost_usd), t("{n} tokens", { n: tokens })];
+  const taken = planned ? t("{done} of {n} steps completed", { done, n: planned }) : tn(steps, "{n} step", "{n} steps");
+  return [taken, money(usage.cost_usd), t("{n} tokens", { n: tokens })];
 }
 
 function decided(row) {
@@ -123,8 +124,8 @@ function said(row, context) {
 function stepFacts(row) {
   if (!row.usage) return t("cut off");
   const { input_tokens: input, cached_tokens: cached, output_tokens: output, cost_usd: cost } = row.usage;
-  const tokens = [t("{n} in", { n: count(input) }), cached ? t("{n} cached", { n: count(cached) }) : "", t("{n} out", { n: count(output) })];
-  return [row.seconds === null ? "" : duration(row.seconds), ...tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
+  const tokens = !input && !output ? [] : [t("{n} in", { n: count(input) }), cached ? t("{n} cached", { n: count(cached) }) : "", t("{n} out", { n: count(output) })];
+  return [row.seconds ? duration(row.seconds) : "", ...tokens, cost ? money(cost) : ""].filter(Boolean).join(" · ");
 }
 
 function longText(row, text, context) {
