@@ -198,6 +198,8 @@ class Final(_Event):
     status: Literal["finished", "failed", "stopped", "waiting", "cancelled"]
     stop_reason: str | None
     answer: str
+    resume: str | None
+    """The command that continues it, if it was run by a command and is not over."""
     claims: Claims
     structured: Any
     usage: Usage

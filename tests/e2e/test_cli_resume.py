@@ -1,5 +1,6 @@
 """Questions, signals, crashes: a run that was cut off goes on, and repeats nothing."""
 
+import shlex
 import signal
 import threading
 from collections.abc import Sequence
@@ -38,6 +39,27 @@ def log_of(cli: Cli) -> str:
 def results(model: OpenAIServer) -> list[str]:
     """Return the tool results of the last request."""
     return [m["content"] for m in model.requests[-1].messages if m["role"] == "tool"]
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "reply"),
+    [
+        (Call("ask_human", {"inquire": "Which?"}), (), " --answer TEXT"),
+        (Call("bash", {"command": "true"}), (), " --approve"),
+        (Call("bash", {"command": "true"}), ("--max-steps", "1"), " --max-steps 3"),
+    ],
+)
+def test_the_final_event_has_the_command_that_goes_on(
+    cli: Cli, model: OpenAIServer, call: Call, options: tuple[str, ...], reply: str
+) -> None:
+    if "approve" in reply:
+        cli.write("openmanus.toml", '[[policy.rules]]\ntool = "bash"\ndecision = "ask"\n')
+    model.add(Reply(calls=(call,)), Reply("Done."), Reply("Done."))
+    stopped = cli.run("run", "go", "--thread", "a b", "--json", *options)
+    command = stopped.final["resume"]
+    assert command == f"openmanus resume 'a b'{reply}"
+    done = cli.run(*shlex.split(command)[1:], "--json")
+    assert (done.final["status"], done.final["resume"]) == ("finished", None), done
 
 
 def test_a_question_without_a_terminal_waits_for_resume(cli: Cli, model: OpenAIServer) -> None:
@@ -82,6 +104,7 @@ def test_ctrl_c_finishes_the_call_and_resume_does_not_repeat_it(
     done = running.finish()
     assert done.code == 130
     assert (done.final["status"], done.final["stop_reason"]) == ("cancelled", "cancelled")
+    assert done.final["resume"] == "openmanus resume t"
     assert [event["ok"] for event in done.of("tool_end")] == [True]
     assert len(model.requests) == 1
     resumed = cli.run("resume", "t", "--json")

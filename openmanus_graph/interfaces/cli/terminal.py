@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import os
 import shlex
 import subprocess
@@ -33,18 +32,10 @@ OUTPUT_LINES = 6
 SHOWN_FILES = 20
 NAME_CELLS, TEXT_CELLS = 16, 24
 """Maximum width of a name; minimum width of a step's text, below which facts are left out."""
-_REPLIES = {
-    "question": " --answer TEXT",
-    "approval": " --approve (or --reject; of several: --all, or one by --id)",
-    "unknown_outcome": " --approve (or --reject, or --answer TEXT)",
+_OTHER_REPLIES = {
+    "approval": " (or --reject; of several: --all, or one by --id)",
+    "unknown_outcome": " (or --reject, or --answer TEXT)",
 }
-_LIMIT_OPTIONS = {
-    "max_steps": "--max-steps",
-    "max_cost_usd": "--max-cost-usd",
-    "max_total_tokens": "--max-tokens",
-    "timeout_s": "--timeout",
-}
-"""The option that raises a limit, by the limit's setting."""
 _PLAN_REPLIES = """\
 Continue with: [bold]openmanus resume {thread} --approve[/]
   or:          [bold]openmanus resume {thread} --answer "WHAT TO CHANGE"[/]  (it is planned again)
@@ -68,7 +59,7 @@ class JsonSink:
     def show(self, event: Mapping[str, Any]) -> None:
         write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
         if event["type"] == "final" and event["status"] == "cancelled":
-            sys.stderr.write(f"Continue with: openmanus resume {shlex.quote(event['thread'])}\n")
+            sys.stderr.write(f"Continue with: {event['resume']}\n")
 
 
 class TerminalSink:
@@ -89,7 +80,6 @@ class TerminalSink:
         self.checklist = Checklist()
         self.reviewing = False
         """Whether the open question is about a plan."""
-        self._higher_limit = ""
         """The option that lets the run continue beyond the limit that ended it."""
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -161,10 +151,6 @@ class TerminalSink:
     def _limit(self, event: Mapping[str, Any]) -> None:
         if not self.quiet:
             self._line(f"[yellow]limit reached: {escape(event['reason'])}[/]")
-        if (option := _LIMIT_OPTIONS.get(event.get("setting", ""))) is not None:
-            higher = event["higher"]  # written without an exponent, large ones whole
-            value = str(math.ceil(higher)) if higher >= 1000 else f"{higher:.4g}"
-            self._higher_limit = f" {option} {value}"
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
@@ -182,10 +168,9 @@ class TerminalSink:
         status, reason, answer = event["status"], event["stop_reason"], event["answer"]
         if reason == "error":
             self._line(f"[red]{escape(answer)}[/]")
-        if status in ("waiting", "stopped", "cancelled") or reason == "error":
-            thread = escape(shlex.quote(event["thread"]))
-            reply = _REPLIES.get(reason, self._higher_limit)
-            line = f"Continue with: [bold]openmanus resume {thread}{reply}[/]"
+        if event["resume"] is not None:
+            thread, command = escape(shlex.quote(event["thread"])), escape(event["resume"])
+            line = f"Continue with: [bold]{command}{_OTHER_REPLIES.get(reason, '')}[/]"
             self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.
         was_shown = reason == "answer" or answer.strip() == self.streamed.strip()

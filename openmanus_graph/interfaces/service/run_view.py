@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -32,6 +34,18 @@ SHOWN_OUTPUT_CHARS = 2000
 QUESTION_CHARS = 160
 Runs = Mapping[str, list[list[AnyMessage]]]
 """By step: the conversation of each of its runs, oldest first."""
+_REPLIES = {
+    "question": " --answer TEXT",
+    "approval": " --approve",
+    "unknown_outcome": " --approve",
+}
+_LIMIT_OPTIONS = {
+    "max_steps": "--max-steps",
+    "max_cost_usd": "--max-cost-usd",
+    "max_total_tokens": "--max-tokens",
+    "timeout_s": "--timeout",
+}
+"""The option that raises a limit, by the limit's setting."""
 _OF_THE_WHOLE_PLAN = ("step_start", "step_end", "plan", "plan_change")
 """Events about a plan that the graph of one of its steps sends."""
 
@@ -91,6 +105,7 @@ def final_event(
         "status": status or "failed",
         "stop_reason": reason or "error",
         "answer": answer,
+        "resume": None,
         "claims": values.get("claims") or no_claims(),
         "structured": values.get("structured"),
         "usage": usage or values.get("usage") or no_usage(),
@@ -118,11 +133,27 @@ def final_without_state(
         "status": status,
         "stop_reason": reason,
         "answer": answer,
+        "resume": None,
         "claims": no_claims(),
         "structured": None,
         "usage": usage or no_usage(),
         "artifacts": [],
     }
+
+
+def resume_command(final: Mapping[str, Any], limit: Mapping[str, Any]) -> str | None:
+    """Return the command that continues a run of the terminal; None if it is over.
+
+    `limit` is the event of the limit that ended it, or empty.
+    """
+    reason = final["stop_reason"]
+    if final["status"] not in ("waiting", "stopped", "cancelled") and reason != "error":
+        return None
+    reply = _REPLIES.get(reason, "")
+    if option := _LIMIT_OPTIONS.get(limit.get("setting", "")):
+        higher = limit["higher"]  # written without an exponent, large ones whole
+        reply = f" {option} " + (f"{math.ceil(higher)}" if higher >= 1000 else f"{higher:.4g}")
+    return f"openmanus resume {shlex.quote(final['thread'])}{reply}"
 
 
 def cancelled_event(answer: str) -> dict[str, Any]:

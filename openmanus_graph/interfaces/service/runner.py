@@ -164,6 +164,8 @@ class _Driver:
     stop: Stop
     ends_process: bool
     tagger: run_view.StepEventTagger = field(default_factory=run_view.StepEventTagger)
+    limit: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The event of the limit that ended the run."""
     asked: set[str] = field(default_factory=set[str])
     """Ids of the questions that were shown since the run was started or resumed."""
 
@@ -303,7 +305,12 @@ class _Driver:
 
     def emit(self, **event: Any) -> None:
         now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="milliseconds")
-        self.sink.show({**event, "thread": self.run.thread, "ts": now})
+        event = {**event, "thread": self.run.thread, "ts": now}
+        if event["type"] == "limit":
+            self.limit = event
+        elif event["type"] == "final":
+            event["resume"] = run_view.resume_command(event, self.limit)
+        self.sink.show(event)
         self.threads.add_text_later(self.run.thread, text_of(event))
 
 
