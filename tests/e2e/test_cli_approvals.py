@@ -96,17 +96,17 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
     with Terminal(cli, *RUN) as terminal:
         terminal.expect("[e]dit")
         emptied = "\x01\x0b"  # Ctrl-A, Ctrl-K: the call's arguments stand in the line
-        edit = "\x7f" * len('one >> log"}') + 'two >> log"}'
+        edit = "\x7f" * len('one >> log"}') + 'two >> log"'
         typing = (
             "yes please do",
             "ok",
             "",
             "e",
-            f"{emptied}no JSON",
-            "e",
             f"{emptied}[1]",
+            emptied,
             "e",
             edit,
+            "}",  # what is no JSON comes back
             "r not now",
             "always",
         )
@@ -115,7 +115,8 @@ def test_a_person_at_the_terminal_edits_rejects_and_approves_for_the_run(
         assert terminal.finish() == 0
     assert log_of(cli) == "two\none\nmore\n"
     assert "not now" in results(model)[1]
-    assert terminal.shown.count("That is not a decision, and nothing was done.") == 5
+    assert terminal.shown.count("That is not a decision, and nothing was done.") == 3
+    assert "command: echo one >> log" in terminal.shown
 
 
 @pytest.mark.slow

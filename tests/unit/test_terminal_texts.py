@@ -166,9 +166,18 @@ def test_lines_of_a_subagent_bear_its_name_and_its_steps_are_not_counted(
 def test_a_call_that_is_asked_about_is_shown_as_it_was_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = {"tool": "pay", "args": {"to": "李[/]"}}
-    TerminalSink().show({"type": "interrupt", "question": "Pay?", "calls": [asked]})
-    assert capsys.readouterr().err.splitlines() == ["? Pay?", '  pay {"to": "李[/]"}']
+    asked = {
+        "tool": "pay",
+        "args": {"to": "李[/]", "sums": [1, "é"], "note": "a\n\\n b", "hidden": "\x1b[2J"},
+    }
+    edit = {"tool": "edit", "args": {"old_str": "x = 1", "new_str": "x = 2\n\ny = 3"}}
+    TerminalSink().show({"type": "interrupt", "question": "Pay?", "calls": [asked, edit]})
+    assert capsys.readouterr().err.splitlines() == [
+        "? Pay?", "  pay", "    to: 李[/]", '    sums: [1, "é"]', "    note:", "      a",
+        "      \\n b", '    hidden: "\\u001b[2J"',
+        "  edit", "    old_str:", "      - x = 1", "    new_str:", "      + x = 2", "      + ",
+        "      + y = 3",
+    ]  # fmt: skip
 
 
 def test_a_sentence_about_a_step_says_whether_it_is_of_a_plan_or_a_subagent() -> None:

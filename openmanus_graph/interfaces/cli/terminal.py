@@ -42,6 +42,7 @@ Continue with: [bold]openmanus resume {thread} --approve[/]
                [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
                [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
                [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
+_DIFF_MARKS = {"old_str": "- ", "new_str": "+ "}
 _COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
 EDIT = "e"
 QUESTION_PROMPT = "Your answer: "
@@ -158,8 +159,8 @@ class TerminalSink:
         if self.reviewing:
             return  # the question shows the plan as people read it
         for call in event["calls"]:
-            args = printable(json.dumps(call["args"], ensure_ascii=False))
-            self._line(f"  {escape(call['tool'])} {escape(args)}")
+            for line in call_lines(call):
+                self._line(f"  {escape(line)}")
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._end_line()
@@ -205,6 +206,19 @@ class TerminalSink:
         if self.line_open:
             self.console.print()
             self.line_open = False
+
+
+def call_lines(call: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a call as it will happen: texts unescaped and whole, an edit as a diff."""
+    yield printable(call["tool"])
+    for name, value in call["args"].items():
+        plain = isinstance(value, str) and printable(value) == value  # else what is hidden is shown
+        lines = str(value if plain else json.dumps(value, ensure_ascii=False)).split("\n")
+        if len(lines) == 1 and name not in _DIFF_MARKS:
+            yield printable(f"  {name}: {lines[0]}")
+        else:
+            yield printable(f"  {name}:")
+            yield from (printable(f"    {_DIFF_MARKS.get(name, '')}{line}") for line in lines)
 
 
 def first_lines(output: str, max_chars: int) -> list[str]:
@@ -354,6 +368,8 @@ class TerminalInput:
         while (typed := await lines.ask(PROMPTS[kind])) is not None:
             if kind == "approval" and typed.strip().lower() == EDIT:
                 typed = await _edited_arguments(lines, asked["calls"])
+                if not typed:
+                    continue
             if typed and read_decision_on(kind, typed) is not None:
                 return typed
             sys.stderr.write(f"{NO_DECISION}\n")
@@ -381,18 +397,25 @@ async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
 
 
 async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return an edit decision as JSON, None if what was typed is not an object of arguments."""
+    """Return an edit decision as JSON, None if nothing was typed.
+
+    What is not an object of arguments comes back to be corrected.
+    """
     draft = ""
     if len(calls) == 1:
         draft = json.dumps(calls[0]["args"], ensure_ascii=False)
         if printable(draft) != draft:  # the editor must show all that it holds
             draft = json.dumps(calls[0]["args"])
-    typed = await lines.ask("New arguments, as JSON: ", draft=draft)
-    try:
-        args = json.loads(typed or "")
-    except (ValueError, RecursionError):
-        return None
-    return json.dumps({"type": "edit", "args": {"args": args}}) if isinstance(args, dict) else None
+    while draft := (await lines.ask("New arguments, as JSON: ", draft=draft) or "").strip():
+        try:
+            args = json.loads(draft)
+        except (ValueError, RecursionError) as error:
+            sys.stderr.write(f"That is not JSON: {error}. Correct it, or empty the line.\n")
+            continue
+        if isinstance(args, dict):
+            return json.dumps({"type": "edit", "args": {"args": args}})
+        sys.stderr.write('Write the arguments as an object, such as {"command": "ls"}.\n')
+    return None
 
 
 def _edited_text(text: str) -> str | None:
