@@ -24,7 +24,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 import openmanus_graph
-from openmanus_graph import Context, build_manus_graph, open_session, tell
+from openmanus_graph import Context, build_manus_graph, open_session, stream_events, tell
 
 
 class Task(BaseModel):
@@ -78,24 +78,9 @@ async def remark(thread: str, said: Remark) -> dict[str, str]:
 
 
 async def events(request: Request, thread: str, given: Any) -> AsyncIterator[str]:
-    """Yield server-sent events: the agent's own, then `waiting` or `final`."""
+    """Yield the events of a run as server-sent events, from `run_start` to `final`."""
     graph = request.app.state.graph
     config: RunnableConfig = {"configurable": {"thread_id": thread}}
     async with open_session(thread):  # the kernel and the shell end with the request
-        async for part in graph.astream(
-            given, config, context=Context(max_steps=30), stream_mode="custom",
-            durability="sync", version="v2",
-        ):  # fmt: skip
-            yield event(part["data"]["type"], part["data"])
-        state = await graph.aget_state(config)
-        if state.interrupts:
-            asked = [{"id": one.id, **one.value} for one in state.interrupts]
-            yield event("waiting", {"questions": asked})
-        else:
-            kept = ("status", "stop_reason", "answer", "artifacts", "usage")
-            yield event("final", {name: state.values.get(name) for name in kept})
-
-
-def event(kind: str, data: dict[str, Any]) -> str:
-    """Write one server-sent event."""
-    return f"event: {kind}\ndata: {json.dumps(data, default=str)}\n\n"
+        async for event in stream_events(graph, given, config, context=Context(max_steps=30)):
+            yield f"event: {event['type']}\ndata: {json.dumps(event, default=str)}\n\n"

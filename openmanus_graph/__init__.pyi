@@ -12,6 +12,7 @@ from .graphs.mcp import build_mcp_graph as build_mcp_graph
 from .graphs.planner import build_planner_graph as build_planner_graph
 from .graphs.planning import build_planning_graph as build_planning_graph
 from .graphs.swe import build_swe_graph as build_swe_graph
+from .interfaces.service.stream_events import stream_events as stream_events
 from .runtime.process import close as close
 from .runtime.process import invoke as invoke
 from .runtime.session_registry import open_session as open_session

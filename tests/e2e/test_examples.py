@@ -128,9 +128,10 @@ def test_the_service_streams_asks_gets_answers_and_leaves_nothing_behind(
     model.add(ask, Reply("Blue."))
     first = service.post("/threads/1/runs", {"task": "paint"})
     assert [kind for kind, _ in first if kind != "notice"] == [
-        "think_start", "think_end", "tool_start", "waiting",
+        "run_start", "think_start", "think_end", "tool_start", "interrupt", "final",
     ]  # fmt: skip
-    (question,) = first[-1][1]["questions"]
+    (_, question), (_, final) = first[-2:]
+    assert (question["question"], final["status"]) == ("Which?", "waiting")
     assert service.client.post("/threads/1/remarks", json={"text": "quick"}).status_code == 200
     second = service.post("/threads/1/answers", {"answers": {question["id"]: "blue"}})
     assert second[-1][0] == "final"
