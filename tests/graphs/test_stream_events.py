@@ -14,7 +14,7 @@ from openmanus_graph import ConfigError, Context, build_manus_graph, stream_even
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.runtime.events import event_schema
 from tests.support.graphs import calls, scripted
-from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.planning import PlanBrain, Reply, plan_call, use
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 TASK = {"messages": [HumanMessage("the task")]}
@@ -62,7 +62,7 @@ async def test_a_question_is_an_event_and_its_answer_goes_on(tmp_path: Path) -> 
 async def test_events_of_a_plan_name_their_step_and_each_question_comes_once(
     tmp_path: Path,
 ) -> None:
-    steps = {
+    steps: dict[str, list[Reply]] = {
         "0": [use("ask_human", inquire="Which?"), "a"],
         "1": [use("bash", command="true"), "b"],
     }

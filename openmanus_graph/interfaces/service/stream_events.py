@@ -15,6 +15,8 @@ from openmanus_graph.interfaces.service import run_view
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.state.context import Context
 
+_UNNAMED = "without-a-thread"
+
 
 async def stream_events(
     graph: Any, input: Any, config: RunnableConfig | None = None, *, context: Context | None = None
@@ -35,7 +37,8 @@ async def stream_events(
     """
     thread = str((config or {}).get("configurable", {}).get("thread_id") or "")
     saved = bool(graph.checkpointer)
-    settings = await asyncio.to_thread(resolve_settings, context or Context(), thread or None)
+    settings = await asyncio.to_thread(resolve_settings, context or Context(), thread or _UNNAMED)
+    folder = settings.workspace
     state = await graph.aget_state(config) if saved else _finished_state({})
     given = input if isinstance(input, Mapping) else state.values
     asked = last_user_message(given.get("messages", []))
@@ -45,7 +48,7 @@ async def stream_events(
         task=asked.text if asked else "",
         agent=graph.name,
         model=run_view.model_label(settings),
-        workspace=str(settings.workspace),
+        workspace="" if folder.name == _UNNAMED else str(folder),  # it is made when the run begins
     )
     tagger, open_questions = run_view.StepEventTagger(), set[str]()
     parts = graph.astream(
