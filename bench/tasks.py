@@ -312,6 +312,10 @@ def earlier_checkout(commit: str, copied: Iterable[str]) -> Generator[Path | Non
         shutil.unpack_archive(archive, checkout)
         for name in copied:
             shutil.copy(ROOT / "bench" / name, checkout / "bench" / name)
+        # Its child processes would import the installed package, which is today's.
+        child = checkout / "openmanus_graph/backends/files/child.py"
+        if child.exists():
+            child.write_text(child.read_text().replace("[*path, package]", "[package, *path]"))
         yield checkout
 
 
