@@ -125,3 +125,21 @@ def test_the_list_stays_where_it_is_while_threads_come_and_go(at: Desk, tab: Tab
     assert {text: after.get(text) for text in before} == pytest.approx(before, abs=1)
     box.evaluate("(it) => { it.scrollTop = 0; }")
     expect(box.locator(".thread").first).to_contain_text("Come second zq4.")
+
+
+def test_a_thread_is_shared_by_a_link_until_it_is_revoked(at: Desk, tab: Tab) -> None:
+    run_tasks(at, tab, "Show this to others.")
+    press(tab, "Share the thread")
+    box = tab.page.get_by_role("dialog", name="Share the thread")
+    box.get_by_role("button", name="Make a link").click()
+    link = box.get_by_role("textbox").input_value()
+    expect(box).to_contain_text("1 link works.")
+    assert violations(tab) == []
+    stranger = at.browser.new_page()
+    stranger.goto(link)
+    expect(stranger.get_by_text("Done.", exact=True)).to_be_visible()
+    box.get_by_role("button", name="Revoke all links").click()
+    expect(box).to_contain_text("0 links work.")
+    stranger.goto(link)
+    expect(stranger.get_by_text("This link does not work any more.")).to_be_visible()
+    stranger.close()

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal, get_args, get_origin
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 from langgraph_sdk.errors import APIStatusError, NotFoundError
@@ -349,10 +349,8 @@ def _form_field(one: DeclaredField) -> dict[str, Any]:
 
 
 @router.get("/options")
-async def show_options(request: Request) -> dict[str, Any]:
-    paths = (getattr(route, "path", "") for route in request.app.routes)
-    shares = any(path.endswith("/threads/{thread}/shares") for path in paths)
-    return {**await asyncio.to_thread(_options, store.current().threads), "shares": shares}
+async def show_options() -> dict[str, Any]:
+    return await asyncio.to_thread(_options, store.current().threads)
 
 
 def _options(threads: Threads) -> dict[str, Any]:

@@ -53,13 +53,13 @@ export function createHeader(actions) {
   return {
     element,
     banner: link,
-    show(session, { defaults = {}, shares } = {}) {
+    show(session, { defaults = {} } = {}) {
       const model = session?.model;
       const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
       if (title.textContent !== name) title.textContent = title.title = name;
       rename.hidden = !actions.rename || !session || model.status === "new";
       exporting.hidden = !actions.export || !session || model.status === "new";
-      sharing.hidden = !actions.share || !shares || !session || model.status === "new";
+      sharing.hidden = !actions.share || !session || model.status === "new";
       shownModel.textContent = model?.run?.model ?? "";
       document.title = session ? `${badge(model.status)}${name} – OpenManus` : "OpenManus";
       pill.hidden = !session || model.status === "new";
