@@ -34,7 +34,7 @@ def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
         terminal.see("finished (answer) · 1 step · 120 tokens (40 cached) · $")
         assert "Hello\n\nThis is bold.\n\n • one\n • two\n" in terminal.screen
         terminal.see("openai:test-model · context 0% · $0.0")
-        terminal.see(" · workspace/20")
+        terminal.see(" · workspace/")
         terminal.type("\x1b[A")  # the arrow up
         terminal.see("  second line\n\n\n")
         terminal.type("\r")

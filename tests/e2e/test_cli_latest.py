@@ -88,7 +88,7 @@ def test_the_list_of_threads_fits_a_terminal(cli: Cli, model: OpenAIServer) -> N
     assert [row.split()[:3] for row in rows][0] == ["named", "finished", "data_analysis"]
     short = rows[1].split()[0]
     assert len(rows) == 2
-    assert len(short) == 16
+    assert len(short) == 8
     assert all("a long task" in row for row in rows)
     assert cli.run("show", short).stdout.startswith(f"# Thread {short}")
 

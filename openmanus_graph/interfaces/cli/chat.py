@@ -40,7 +40,12 @@ from openmanus_graph.interfaces.service.options import (
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.run_view import plan_in
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
-from openmanus_graph.interfaces.service.threads import find_thread, known_thread, thread_id
+from openmanus_graph.interfaces.service.threads import (
+    find_thread,
+    known_thread,
+    short_id,
+    thread_id,
+)
 from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.workspace import Workspace
@@ -263,7 +268,7 @@ def _describe_open(known: Thread) -> str:
     hint = " /resume continues what was begun." if known.status in OPEN else ""
     if known.status == "waiting":
         hint = " It waits for you: /resume asks again; a message leaves the question."
-    return f"Thread {known.id}, {known.status}: {title}{hint}"
+    return f"Thread {short_id(known.id)}, {known.status}: {title}{hint}"
 
 
 async def _next_message(line: editor.LineEditor, prompt: str, draft: str) -> str | None:
@@ -374,7 +379,7 @@ async def _resume(session: ChatSession, argument: str) -> None:
     if argument:
         chosen = await asyncio.to_thread(lambda: known_thread(thread_id(argument)))
         await session.switch(chosen.id)
-        say(f"thread {session.thread}")
+        say(f"thread {short_id(session.thread)}")
     known = await asyncio.to_thread(find_thread, session.thread)
     if known is not None and known.status in OPEN:
         await session.resume(run_setup.ResumeAnswer())

@@ -136,9 +136,10 @@ def demo(
     def make_run() -> "Run":
         from openmanus_graph.interfaces.service.run_setup import new_thread, prepare_input
         from openmanus_graph.interfaces.service.runner import Run
+        from openmanus_graph.interfaces.service.threads import SHORT_ID_CHARS
         from openmanus_graph.state.context import Context
 
-        thread = f"demo-{new_thread()}"
+        thread = f"demo-{new_thread()[:SHORT_ID_CHARS]}"
         context = Context(model=recorded.recorded_model(name), workspace=workspace)
 
         def make_input() -> dict[str, object]:

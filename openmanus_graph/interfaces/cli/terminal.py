@@ -21,6 +21,7 @@ from rich.text import Text
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.process import StdinLines, write_out
 from openmanus_graph.interfaces.service.runner import EventSink
+from openmanus_graph.interfaces.service.threads import short_id
 from openmanus_graph.planning.plan import MARKS, PlanError, is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.output import printable
@@ -93,7 +94,7 @@ class TerminalSink:
 
     def _run_start(self, event: Mapping[str, Any]) -> None:
         self._begin(event)
-        facts = f"{event['agent']} · {event['model']} · thread {event['thread']}"
+        facts = f"{event['agent']} · {event['model']} · thread {short_id(event['thread'])}"
         self._line(f"[bold]{escape(facts)}[/]\n[dim]files in {escape(self.workspace)}[/]")
 
     def _begin(self, event: Mapping[str, Any]) -> None:
@@ -170,7 +171,8 @@ class TerminalSink:
         if reason == "error":
             self._line(f"[red]{escape(answer)}[/]")
         if event["resume"] is not None:
-            thread, command = escape(shlex.quote(event["thread"])), escape(event["resume"])
+            thread = escape(shlex.quote(short_id(event["thread"])))
+            command = escape(event["resume"].replace(event["thread"], short_id(event["thread"])))
             line = f"Continue with: [bold]{command}{_OTHER_REPLIES.get(reason, '')}[/]"
             self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
         # On a terminal the answer was just streamed; it is not shown twice.

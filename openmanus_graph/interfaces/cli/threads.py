@@ -29,7 +29,6 @@ SHOWN_TITLE_CHARS = 60
 PIPE_WIDTH = 1000
 LARGEST = 10
 """How many threads `storage` names."""
-SHORT_ID_CHARS = 16
 """Of an id on a terminal: for ids of ours the minute and the second of their start."""
 UNTRUSTED = "written after untrusted content was read"
 
@@ -221,7 +220,12 @@ def list_threads(
 ) -> int:
     """List the newest threads, and say on stderr if there are more."""
     from openmanus_graph.config.homes import openmanus_home
-    from openmanus_graph.interfaces.service.threads import is_running, open_threads, short_ids
+    from openmanus_graph.interfaces.service.threads import (
+        SHORT_ID_CHARS,
+        is_running,
+        open_threads,
+        short_ids,
+    )
 
     table = open_threads()
     found = [thread for _, thread in table.page(limit + 1, None, query, archived=archived)]

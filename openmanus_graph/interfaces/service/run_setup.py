@@ -5,9 +5,7 @@ file by a link to another one, so there it must be in the workspace.
 """
 
 import asyncio
-import datetime
 import os
-import secrets
 import shlex
 import shutil
 import sys
@@ -63,11 +61,8 @@ _NO_THREAD = "server"
 
 
 def new_thread() -> str:
-    """Return an id for a new thread: its start time and a random part."""
-    now = datetime.datetime.now(tz=datetime.UTC).astimezone()
-    # In the form of a UUID, because LangGraph's server accepts no other ids.
-    rest = secrets.token_hex(9)
-    return f"{now:%Y%m%d-%H%M-%S}{rest[:2]}-{rest[2:6]}-{rest[6:]}"
+    """Return an id for a new thread: a UUID, because LangGraph's server accepts no other ids."""
+    return str(uuid.uuid4())
 
 
 def take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, RunOptions]:

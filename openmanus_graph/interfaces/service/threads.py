@@ -14,6 +14,7 @@ import itertools
 import os
 import shlex
 import sys
+import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 MIN_BEGINNING = 4
 """Characters of an id that may be given instead of all of it: a shorter one is a name."""
+SHORT_ID_CHARS = 8
 LOOK_S = 0.5
 """More than the moment for which `is_running` holds a lock that no run holds."""
 
@@ -162,6 +164,14 @@ def thread_id(given: str | None) -> str:
             f"{' ...' if len(fitting) > 5 else ''}. Write more of the id."
         )
     return fitting[0] if fitting else given
+
+
+def short_id(thread: str) -> str:
+    """Return the beginning of a thread's id that is enough for commands; a given name whole."""
+    with contextlib.suppress(ValueError):
+        uuid.UUID(thread)
+        return thread[:SHORT_ID_CHARS]
+    return thread
 
 
 def short_ids(ids: Sequence[str], least: int) -> list[str]:
