@@ -102,7 +102,7 @@ def _bare_start(folder: Path) -> float:
 
 
 async def _served(folder: Path, runs: int, latency_s: float, threads: int) -> Figures:
-    with OpenAIServer([_reply], strict=True, loop=True) as model:
+    with OpenAIServer([reply], strict=True, loop=True) as model:
         env = {"OPENAI_BASE_URL": model.base_url, "OPENMANUS_MODEL": "openai:m"}
         with Served(folder, env) as served:
             task = TASK.format(STEPS, latency_s)
@@ -119,12 +119,16 @@ async def _served(folder: Path, runs: int, latency_s: float, threads: int) -> Fi
             }
 
 
-def _reply(body: dict[str, Any]) -> Reply:
-    """Do as the task says; the last step is the answer."""
-    (steps, delay), *_ = _TASK.findall(str(body["messages"]))
-    done = sum(message["role"] == "tool" for message in body["messages"])
+def reply(body: dict[str, Any]) -> Reply:
+    """Do as the newest task says; the last step is the answer."""
+    steps, delay, done = "1", "0", 0
+    for message in body["messages"]:
+        done += message["role"] == "tool"
+        if message["role"] == "user" and (said := _TASK.search(str(message))):
+            (steps, delay), done = said.groups(), 0
     if done < int(steps) - 1:
-        args = {"command": "create", "path": f"{done}", "file_text": "x"}
+        path = f"{len(body['messages'])}.txt"
+        args = {"command": "create", "path": path, "file_text": "x"}
         return Reply(calls=(Call("str_replace_editor", args),), delay_s=float(delay))
     text = "All done, with a text of some length to stream."
     return Reply(text=text, delay_s=float(delay))
@@ -154,11 +158,11 @@ async def _event_cpu_ms(served: Served, steps: int = 15, pages: int = 32) -> flo
                 Page(await stack.enter_async_context(served.http()), first.thread)
                 for _ in range(pages)
             ]
-            begun = _cpu_ms(served)
+            begun = cpu_ms(served)
             following = [asyncio.create_task(page.final()) for page in others]
             await first.ask(message=TASK.format(steps, 0))
             await asyncio.gather(first.final(), *following)
-            return _cpu_ms(served) - begun, len(first.seen)
+            return cpu_ms(served) - begun, len(first.seen)
 
     alone, events = await followed_by(0)
     beside, _ = await followed_by(pages)
@@ -180,11 +184,11 @@ async def _of_threads(served: Served, threads: int) -> Figures:
         return 1000 * (time.perf_counter() - begun)
 
     await asyncio.gather(*(finish() for _ in range(threads // 10)))
-    before = _memory_kb(served)
+    before = memory_kb(served)
     await asyncio.gather(*(finish() for _ in range(threads)))
     async with served.http() as http:
         return {
-            "thread_kb": (_memory_kb(served) - before) / threads,
+            "thread_kb": (memory_kb(served) - before) / threads,
             "list_ms": statistics.median([await ms() for _ in range(9)]),
             "search_ms": statistics.median([await ms(q="length") for _ in range(9)]),
         }
@@ -196,10 +200,12 @@ def _processes(served: Served) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
-def _cpu_ms(served: Served) -> float:
+def cpu_ms(served: Served) -> float:
+    """Return the CPU that a server and its programs have used."""
     spent = [process.cpu_times() for process in _processes(served)]
     return 1000 * sum(one.user + one.system for one in spent)
 
 
-def _memory_kb(served: Served) -> float:
+def memory_kb(served: Served) -> float:
+    """Return the memory of a server and its programs."""
     return sum(process.memory_info().rss for process in _processes(served)) / 1000

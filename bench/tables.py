@@ -37,6 +37,8 @@ class Scale:
 
     quick: bool
     runs: int
+    hours: float = 2.0
+    """Of the soak."""
 
 
 @dataclass(frozen=True)
@@ -414,7 +416,24 @@ def threads(scale: Scale) -> Table:
     from bench.threads import measure_threads
 
     head = ["10,000 threads with 1,000,000 messages, ms", "SQLite", "PostgreSQL", "at most"]
-    return Table(head, [[*row, "300"] for row in measure_threads(quick=scale.quick)])
+    rows = measure_threads(quick=scale.quick)
+    return Table(head, [[*row, "" if row[0].endswith((" s", "MB")) else "300"] for row in rows])
+
+
+def load(scale: Scale) -> Table:
+    """What many people at once get from one server."""
+    from bench.load import measure_load
+
+    head = ["200 users, 1,000 threads, 50 runs at work", "SQLite", "PostgreSQL"]
+    return Table(head, measure_load(quick=scale.quick))
+
+
+def soak(scale: Scale) -> Table:
+    """What happens to a server in hours."""
+    from bench.soak import measure_soak
+
+    hours = 0.05 if scale.quick else scale.hours
+    return Table([f"{hours:g} hours of runs, prunes, backups and kills", ""], measure_soak(hours))
 
 
 def _named(*tables: Callable[[Scale], Table]) -> dict[str, Callable[[Scale], Table]]:
@@ -436,4 +455,6 @@ TABLES = USUAL | _named(
     replays,
     kills,
     threads,
+    load,
+    soak,
 )

@@ -74,16 +74,16 @@ def measure_threads(*, quick: bool) -> list[list[str]]:
                 server.execute("VACUUM ANALYZE")  # which a server does by itself after a while
             found.append(_of_tables(open_database(url)))
             close_databases()
-            found[-1] |= _of_processes(place, env, empty)
+            found[-1] |= _of_processes(place, url, env, empty)
     return [[case, *(f"{one[case]:.0f}" for one in found)] for case in found[0]]
 
 
 def fill(database: Database, threads: int, messages: int) -> None:
-    """Make threads with messages, a twentieth of them of each user."""
+    """Make threads with messages. Every other one is of a user, the rest are the machine's own."""
     ids = [str(uuid.UUID(int=number, version=4)) for number in range(1, threads + 1)]
     made = _texts()
     titles = [f"Task {number} {next(made)[:40]}" for number in range(threads)]
-    owners = [(one, f"user{number % USERS}") for number, one in enumerate(ids)]
+    owners = [(one, f"user{number % USERS}") for number, one in enumerate(ids) if number % 2]
     database.run_many(
         (
             "INSERT INTO threads (id, agent, task, options, status)"
@@ -177,7 +177,9 @@ def _server(place: Path, env: dict[str, str]) -> Generator[tuple[Served, float, 
         yield served, seconds, psutil.Process(served.process.pid).memory_info().rss
 
 
-def _of_processes(place: Path, env: dict[str, str], empty: list[float]) -> dict[str, float]:
+def _of_processes(
+    place: Path, url: DatabaseUrl, env: dict[str, str], empty: list[float]
+) -> dict[str, float]:
     def command(*arguments: str) -> None:
         subprocess.run(
             [COMMAND, "threads", *arguments], cwd=place, env={**os.environ, **env}, check=True,
@@ -199,6 +201,10 @@ def _of_processes(place: Path, env: dict[str, str], empty: list[float]) -> dict[
             with urllib.request.urlopen(request) as answer:
                 return json.loads(answer.read() or "null")
 
+        def page(path: str) -> bytes:
+            with urllib.request.urlopen(f"{served.url}{path}") as answer:
+                return bytes(answer.read())
+
         found["`GET threads`"] = _median_ms(lambda: ask("GET", ""))
         query = f"?q={quote(_words[400])}"
         found["`GET threads?q=`, 1 %"] = _median_ms(lambda: ask("GET", query))
@@ -206,10 +212,19 @@ def _of_processes(place: Path, env: dict[str, str], empty: list[float]) -> dict[
         found["`PATCH threads/ID`, pin"] = _median_ms(
             lambda: ask("PATCH", f"/{ids[0]}", {"pinned": True})
         )
+        shares = f"/{ids[0]}/shares"
+        link = ask("POST", shares)["url"]
+        found["`POST threads/ID/shares`"] = _median_ms(lambda: ask("POST", shares))
+        found["a shared thread"] = _median_ms(lambda: page(link))
+        found["`DELETE threads/ID/shares`"] = _median_ms(lambda: ask("DELETE", shares), 1)
         for action, some in (("archive", ids), ("unarchive", ids), ("delete", ids[:DELETED])):
             change = {"action": action, "ids": some}
             ms = _median_ms(partial(ask, "POST", "/bulk", change), 1)
             found[f"`POST threads/bulk`, {action} {len(some)}"] = ms
+    open_database(url).run("UPDATE threads SET updated = '2020-01-01 00:00:00'")
+    close_databases()
+    prune = partial(command, "prune", "--older-than", "30d")
+    found["`openmanus threads prune` of all, s"] = _median_ms(prune, 1) / 1000
     found["the server's start, more than with none"] = 1000 * (start_s - empty[0])
     found["its memory, more than with none, MB"] = (memory - empty[1]) / 1e6
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -163,6 +164,36 @@ async def test_a_killed_servers_run_counts_as_interrupted_once(
         ("interrupted",),
         ("finished",),
     ]
+
+
+async def test_a_run_that_waits_for_its_turn_is_not_lost_when_the_server_is_killed(
+    own: Served, model: OpenAIServer, tmp_path: Path
+) -> None:
+    configure(tmp_path, "[server]\nquotas = { runs = 1 }\n")
+    asked = threading.Event()
+
+    def hang(body: dict[str, Any]) -> Reply:
+        asked.set()
+        return Reply(delay_s=BACKSTOP_S)
+
+    model.add(hang, Reply(text="done"))
+    with own:
+        async with client_of(own, "ada") as ada:
+            working, waiting = [await page_of(ada) for _ in range(2)]
+            await working.ask(message="One.")
+            await eventually(asked.is_set)
+            await waiting.ask(message="Two.")
+            task = "SELECT count(*) FROM user_messages"
+            await eventually(lambda: execute(own, task) == [(2,)])
+        await asyncio.to_thread(own.stop, signal.SIGKILL)
+        await asyncio.to_thread(own.start)
+        async with httpx.AsyncClient(
+            base_url=own.url, headers=ada.headers, timeout=BACKSTOP_S
+        ) as waiting.http:
+            assert (await waiting.http.get(waiting.base)).json()["status"] == "interrupted"
+            await waiting.ask(resume=True)
+            assert (await waiting.final())["answer"] == "done"
+    assert "Two." in str(model.requests[-1].messages)
 
 
 async def test_a_users_hundred_runs_do_not_starve_another_users_one(

@@ -6,6 +6,8 @@ from openmanus_graph.backends.persistence.accounts import Accounts, User
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.service.accounts import accounts, serving_accounts
+from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.addresses import DatabaseUrl
 
 
@@ -34,6 +36,17 @@ def test_a_token_is_its_users_until_it_is_rotated_expires_or_the_user_is_removed
     assert table.user_of(second) == User("ada", "viewer")
     table.remove("ada")
     assert table.user_of(second) is table.find("ada") is None
+
+
+def test_a_server_asks_its_own_database_whatever_the_settings_say_meanwhile(
+    table: Accounts, each_database: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.add("ada", "user")
+    monkeypatch.setenv(DATABASE_VARIABLE, "nothing://of/this")
+    with serving_accounts(open_database(each_database)):
+        assert accounts().find("ada") == User("ada", "user")
+    with pytest.raises(ConfigError):
+        accounts()
 
 
 def test_a_removed_users_name_is_given_to_nobody_else(table: Accounts) -> None:

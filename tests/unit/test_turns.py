@@ -1,11 +1,12 @@
 """Whose run works next on the server."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from math import inf
 
 import pytest
 
+from openmanus_graph.interfaces.server import turns
 from openmanus_graph.interfaces.server.turns import Turns
 
 
@@ -84,3 +85,39 @@ async def test_a_run_cancelled_as_its_turn_comes_gives_back_its_place() -> None:
     tasks[2].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert runs.turns.running.total() == 0
+
+
+async def test_a_new_run_wakes_the_queue_that_waits_for_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Queue:
+        """LangGraph's, as far as it counts: it waits before it looks."""
+
+        pending = list[str]()
+
+        @staticmethod
+        async def put(name: str) -> str:
+            Queue.pending.append(name)
+            return name
+
+        @staticmethod
+        async def next(wait: bool, limit: int = 1) -> AsyncIterator[str]:
+            if wait:
+                await asyncio.Event().wait()
+            for name in Queue.pending[:limit]:
+                Queue.pending.remove(name)
+                yield name
+
+    monkeypatch.setattr(turns, "LOOK_S", inf)
+    turns.begin_at_once(Queue)
+
+    async def taken() -> list[str]:
+        return [name async for name in Queue.next(True)]
+
+    waiting = asyncio.create_task(taken())
+    await settled(lambda: not waiting.done())
+    assert await Queue.put("a run") == "a run"
+    assert await waiting == ["a run"]
+    waiting = asyncio.create_task(taken())
+    await settled(lambda: not waiting.done())  # it waits again
+    waiting.cancel()

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import FastAPI
+from langgraph.pregel import Pregel
 from langgraph_api.config import THREAD_TTL
 from langgraph_api.graph import get_assistant_id
 from starlette.responses import JSONResponse
@@ -24,6 +25,7 @@ from openmanus_graph.interfaces.server.store import (
     is_startable,
     state_of,
 )
+from openmanus_graph.interfaces.server.turns import begin_at_once
 from openmanus_graph.interfaces.server.web_app import build_app, serving
 from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.http import end_in_time
@@ -113,7 +115,22 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
 logging.getLogger("asgi").setLevel(logging.INFO)
 # The server would load pickles of the working folder, before the lifespan starts.
 if (_pickles := _global_store()) is not None:
+    from langgraph_runtime_inmem.ops import Runs
+
     _pickles.flag = "n"  # `PersistentDict`'s mark of a new file
+    begin_at_once(Runs)
+_graphs: Any = Pregel
+_make_schema = _graphs.get_context_jsonschema
+_schemas: dict[Any, Any] = {}
+
+
+def _schema_of(graph: Any) -> Any:
+    """Return the schema of a graph's context: the server asks at each run, which took 20 ms."""
+    context = graph.context_schema
+    return _schemas.get(context) or _schemas.setdefault(context, _make_schema(graph))
+
+
+_graphs.get_context_jsonschema = _schema_of
 app = build_app(get_assistant_id, lifespan)
 
 

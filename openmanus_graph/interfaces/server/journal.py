@@ -154,9 +154,9 @@ class Journal:
         """
         async with self._saves:
             with self._lock:
-                unsaved = {name: list(buffer.unsaved) for name, buffer in self._threads.items()}
+                unsaved = {key: [*one.unsaved] for key, one in self._threads.items() if one.unsaved}
             for thread, events in unsaved.items():
-                if events and not await self._save(thread, events):
+                if not await self._save(thread, events):
                     return False
             self._failing = False
             return True

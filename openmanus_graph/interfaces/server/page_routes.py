@@ -183,10 +183,13 @@ async def delete_thread(thread: str) -> Response:
     await store.require_thread(thread)
     await admit_deletion(thread)
     await end_takeovers(thread)
+    is_gone = False
     if store.is_startable(thread):
         with contextlib.suppress(NotFoundError):  # it never ran on this server
             await store.own_server.connect().threads.delete(thread)
-    await store.saver().adelete_thread(thread)  # also what another server's API does not delete
+            is_gone = store.own_server.is_alone  # it deletes by our saver, others by their own
+    if not is_gone:
+        await store.saver().adelete_thread(thread)
     return Response(status_code=204)
 
 

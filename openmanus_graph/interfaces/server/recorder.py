@@ -57,15 +57,12 @@ class Recorder:
         """Runs whose events the journal accepts."""
 
     async def on_start(self, run: ObservedRun, settings: Settings, context: Context | None) -> None:
-        """Wait for the run's turn, lock the thread and record the input.
+        """Lock the thread, record the input and wait for the run's turn.
 
-        RunError if another process has the lock.
+        A run that waits can be resumed after a crash. RunError if another process has the lock.
         """
         await _require_owner(run.thread)
-        database = self._store.threads.database
-        owner, quotas = await asyncio.to_thread(quotas_of, database, run.thread)
-        turn = self._store.turns.turn(owner, quotas.get("runs", math.inf))
-        await self._lock_thread(run, turn)
+        await self._lock_thread(run)
         message = _user_message(run.given)
         known = await asyncio.to_thread(self._store.threads.find, run.thread)
         agent = run.agent or (known.agent if known else "")
@@ -77,6 +74,10 @@ class Recorder:
         begin, begun = self._store.threads.begin, (run.thread, agent, task, options, message)
         await asyncio.to_thread(begin, *begun, trigger=run.trigger)
         await self._acquire_journal(run)
+        database = self._store.threads.database
+        owner, quotas = await asyncio.to_thread(quotas_of, database, run.thread)
+        turn = self._store.turns.turn(owner, quotas.get("runs", math.inf))
+        await self._locks[run.id].enter_async_context(turn)
         for question, answer in (await _answers(run, agent)).items():
             self._add_event(run, {"type": "answered", "id": question, "answer": answer})
         self._add_event(run, await _start_event(run, agent, task, settings))
@@ -97,7 +98,7 @@ class Recorder:
             return  # another process has the thread
         try:
             if run.id not in self._locks:
-                await self._lock_thread(run, contextlib.nullcontext())
+                await self._lock_thread(run)
             async with asyncio.timeout(GIVE_UP_S):
                 await self._write_end(run, error)
         except RunError as refusal:
@@ -126,11 +127,8 @@ class Recorder:
         end = self._store.threads.end
         await _retry_until_written(run, lambda: asyncio.to_thread(end, run.thread, final["status"]))
 
-    async def _lock_thread(
-        self, run: ObservedRun, turn: contextlib.AbstractAsyncContextManager[None]
-    ) -> None:
+    async def _lock_thread(self, run: ObservedRun) -> None:
         async with contextlib.AsyncExitStack() as lock:
-            await lock.enter_async_context(turn)
             await lock.enter_async_context(holding_thread(self._store.home, run.thread))
             self._locks[run.id] = lock.pop_all()
 

@@ -35,7 +35,7 @@ from openmanus_graph.interfaces.server import (
 from openmanus_graph.interfaces.server.admission import CheckedStateUpdates
 from openmanus_graph.interfaces.server.guard import ServerGuard, server_token
 from openmanus_graph.interfaces.server.store import Store, delete_from_server, open_store
-from openmanus_graph.interfaces.service.accounts import Refused
+from openmanus_graph.interfaces.service.accounts import Refused, serving_accounts
 from openmanus_graph.interfaces.service.own_process import (
     RunError,
     relax_garbage_collection,
@@ -154,7 +154,8 @@ async def serving(
     await recorder.write_missing_ends()
     relax_garbage_collection()
     tasks = [asyncio.create_task(one) for one in (_warm_up(), _prune_daily(keep_s or {}))]
-    with store.journal.end_followers_on_signals(on_signal):
+    of_server = serving_accounts(store.threads.database)
+    with of_server, store.journal.end_followers_on_signals(on_signal):
         try:
             yield store
         finally:

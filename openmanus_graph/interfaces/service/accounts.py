@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Literal
 
 from openmanus_graph.backends.persistence.accounts import MACHINE, TOKEN_PREFIX, Accounts, User
+from openmanus_graph.backends.persistence.backend import Database
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import ConfigError
@@ -15,6 +16,7 @@ from openmanus_graph.state.settings import SandboxSettings
 Action = Literal["read", "write", "administer"]
 NOBODY = User("(nobody)", "viewer")
 """The user of a request without a token."""
+_served = list[Accounts]()
 _user: ContextVar[User] = ContextVar("user", default=MACHINE)
 
 
@@ -46,8 +48,18 @@ def acting_as(user: User) -> Generator[None]:
 
 
 def accounts() -> Accounts:
-    """Return the tables of users. Blocks when the database is opened."""
-    return Accounts(open_database(database_url()))
+    """Return the tables of users: the server's, or those that the settings name. Blocks."""
+    return _served[-1] if _served else Accounts(open_database(database_url()))
+
+
+@contextlib.contextmanager
+def serving_accounts(database: Database) -> Generator[None]:
+    """Keep to the database of this process's server: its requests do not read the settings."""
+    _served.append(Accounts(database))
+    try:
+        yield
+    finally:
+        _served.pop()
 
 
 async def user_of(token: str) -> User | None:

@@ -22,6 +22,7 @@ from openmanus_graph.config.homes import WORKSPACES, openmanus_home
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import forget_thread, hold_thread
 from openmanus_graph.runtime.workspace import OWN_WORKSPACE
+from openmanus_graph.state.addresses import DatabaseUrl
 
 DAY_S = 86400
 _LOCK = "prune of old threads"
@@ -38,7 +39,8 @@ class Storage:
     """All that is stored of the threads in a home folder and its database. Methods block."""
 
     def __init__(self) -> None:
-        self.home, self._url = openmanus_home(), resolve.database_url()
+        self.home, self._settings = openmanus_home(), resolve.storage_settings()
+        self._url = self._settings.database_url or DatabaseUrl.in_folder(self.home)
         self._database = open_database(self._url)
         self._threads = Threads(self._database)
         self._saver = checkpointer_class(self._url).of_database(self._url)
@@ -56,7 +58,7 @@ class Storage:
         if workers is not None and workspace is not None and workers[str(workspace)] <= 1:
             remove_folder(workspace)
         self._saver.delete_thread(thread)
-        forget_thread(thread, later=workers is not None)
+        forget_thread(thread, later=workers is not None, known=self._settings)
 
     def expired(self, keep_s: Mapping[str, float]) -> Pruned:
         """Return what a prune would delete, without snapshots."""
@@ -83,7 +85,7 @@ class Storage:
                 if halted():
                     break
                 # RunError: a run works on it. It may also have ended just now.
-                with contextlib.suppress(RunError), hold_thread(self.home, thread):
+                with contextlib.suppress(RunError), hold_thread(self.home, thread, url=self._url):
                     if self._threads.expired(keep_s, only=thread):
                         freed += sum(one.total() for one in self.used([thread]).values())
                         self.delete(thread, workers)

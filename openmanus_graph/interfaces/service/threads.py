@@ -35,10 +35,12 @@ from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import DatabaseUrl
+from openmanus_graph.state.settings import StorageSettings
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.memory import Memory, Note
 
+OnLoss = Callable[[], None]
 MIN_BEGINNING = 4
 """Characters of an id that may be given instead of all of it: a shorter one is a name."""
 SHORT_ID_CHARS = 8
@@ -48,11 +50,11 @@ LOOK_S = 0.5
 
 @contextlib.contextmanager
 def hold_thread(
-    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+    home: Path, thread: str, on_loss: OnLoss = lambda: None, url: DatabaseUrl | None = None
 ) -> Generator[None]:
     """Lock a thread while a run works on it. Blocks. `on_loss`: another worker took it over."""
     prepare_home(home)
-    url = resolve.database_url()
+    url = url or resolve.database_url()
     give_back = _take_lock(home, thread) if url.is_local else _take_lease(url, thread, on_loss)
     try:
         yield
@@ -62,7 +64,7 @@ def hold_thread(
 
 @contextlib.asynccontextmanager
 async def holding_thread(
-    home: Path, thread: str, on_loss: Callable[[], None] = lambda: None
+    home: Path, thread: str, on_loss: OnLoss = lambda: None
 ) -> AsyncGenerator[None]:
     lock = contextlib.ExitStack()
     await asyncio.to_thread(lock.enter_context, hold_thread(home, thread, on_loss))
@@ -90,7 +92,7 @@ def _take_lock(home: Path, thread: str) -> Callable[[], None]:
     return lock.release
 
 
-def _take_lease(url: DatabaseUrl, thread: str, on_loss: Callable[[], None]) -> Callable[[], None]:
+def _take_lease(url: DatabaseUrl, thread: str, on_loss: OnLoss) -> Callable[[], None]:
     from openmanus_graph.backends.persistence import leases
 
     database, user = open_database(url), object()
@@ -218,7 +220,9 @@ def with_stored(options: RunOptions, known: Thread) -> RunOptions:
     return options.over(known.options)
 
 
-def forget_thread(thread: str, *, later: bool = False) -> None:
+def forget_thread(
+    thread: str, *, later: bool = False, known: StorageSettings | None = None
+) -> None:
     """Delete all that is kept of a thread except its checkpoints and its workspace. Blocks.
 
     With `later`, the caller sweeps the snapshots of several threads at once.
@@ -226,11 +230,12 @@ def forget_thread(thread: str, *, later: bool = False) -> None:
     from openmanus_graph.backends.snapshots.remote_objects import RemoteObjects
     from openmanus_graph.backends.snapshots.thread_snapshots import forget_deleted
 
-    home, url = openmanus_home(), resolve.database_url()
+    home, settings = openmanus_home(), known or resolve.storage_settings()
+    url = settings.database_url or DatabaseUrl.in_folder(home)
     for folder in resolve.private_folders(home, thread):  # first: this makes room on a full disk
         remove_folder(folder)
-    if (workspace_url := resolve.storage_settings().workspace_url) is not None:
-        RemoteObjects(workspace_url, thread, url).forget()
+    if settings.workspace_url is not None:
+        RemoteObjects(settings.workspace_url, thread, url).forget()
     if (home / SNAPSHOTS).exists():
         snapshots = SnapshotStore(home)
         snapshots.forget_names(thread) if later else snapshots.forget_threads([thread])
