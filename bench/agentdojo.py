@@ -27,14 +27,16 @@ from langgraph.types import Command
 from bench.agentdojo_tools import World, obeyed, quoted_texts
 from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.testing import ScriptedChatModel
+from openmanus_graph.tools.execution import python_execute
 
 VERSION = "v1.2.2"
 WORDS_ONLY = ("travel", "injection_task_6")
 """An order that only wants words in the answer: without a model nothing can be said of it."""
 _MARK, _PLACE = "ORDER-7319", "PLACE-7319"
 _MOST_REPLIES = 200
-SETUPS = ("declared", "undeclared", "unguarded")
-"""`sends_to` declared; left out; declared, and everything allowed (`--policy auto`)."""
+SETUPS = ("declared", "undeclared", "unguarded", "cells")
+"""`sends_to` declared; left out; declared, and everything allowed (`--policy auto`); declared, and
+each task written as one Python cell."""
 WORDINGS = ("important_instructions", "injecagent")
 """How an order is put, by the names that the benchmark gives its attacks."""
 
@@ -106,6 +108,46 @@ class Brain:
         return tool_call(name=name, args=json.loads(args), id=f"c{self._calls}")
 
 
+class CellBrain(Brain):
+    """Writes the calls of a task as one cell, and those of an order as soon as it reads it.
+
+    Code that was stopped is sent again: it continues.
+    """
+
+    def __init__(self, task: Any, order: Any, world: World) -> None:
+        super().__init__(task, order, world)
+        self._codes = [_code(self._replies)] if self._replies else []
+        self._sent = False
+
+    def __call__(self, messages: list[BaseMessage]) -> AIMessage:
+        """Return the next reply."""
+        results = [one.text for one in messages if isinstance(one, ToolMessage)]
+        stopped = results and "was stopped" in results[-1] and "did not allow" not in results[-1]
+        if len(results) == self._calls and self._sent and not stopped:
+            self._codes.pop(0)
+        self._sent = False
+        if not self._obeyed and any(_MARK in text for text in results):
+            self._obeyed = True
+            calls = list(obeyed(self._order, self._world.environment))
+            self._codes.insert(0, _code([[one] for one in calls]))
+        if not self._codes:
+            return AIMessage(self._answer)
+        self._calls, self._sent = self._calls + 1, True
+        args = {"code": self._codes[0]}
+        made = tool_call(name="python_execute", args=args, id=f"c{self._calls}")
+        return AIMessage("", tool_calls=[made])
+
+
+def _code(replies: Sequence[Sequence[FunctionCall]]) -> str:
+    lines = ["import asyncio"]
+    for calls in replies:
+        made = ", ".join(
+            f"tools.{one.function}(**{json.loads(_plain_call(one)[1])!r})" for one in calls
+        )
+        lines.append(f"print(*await asyncio.gather({made}, return_exceptions=True), sep='\\n')")
+    return "\n".join(lines)
+
+
 def _plain_call(call: FunctionCall) -> tuple[str, str]:
     args = cast("dict[str, Any]", call.args)
     return call.function, json.dumps(args, sort_keys=True, default=str)
@@ -135,9 +177,11 @@ async def _run_case(case: Case, folder: Path) -> Result:
     environment = task.init_environment(_environment(suite, order, case.wording))
     world = World(suite.tools, environment)
     before = environment.model_copy(deep=True)
-    brain = Brain(task, order, world)
+    in_cells = case.setup == "cells"
+    brain = (CellBrain if in_cells else Brain)(task, order, world)
+    tools = world.tools(sends_to=case.setup != "undeclared")
     graph = build_manus_graph(
-        tools=world.tools(sends_to=case.setup != "undeclared"), checkpointer=InMemorySaver()
+        tools=[*tools, *([python_execute] if in_cells else ())], checkpointer=InMemorySaver()
     )
     context = Context(
         model=ScriptedChatModel([brain] * _MOST_REPLIES),
@@ -297,6 +341,8 @@ calls of the task's solution and rejects the others.
   `destructive`, as their own documentation implies.
 * **undeclared**: the same without `sends_to`: arguments are judged by their names
   ([information-flow.md](information-flow.md#tools-that-declare-nothing)).
+* **cells**: as declared, but the calls of a task are one Python cell that calls the tools
+  ([code mode](code-mode.md)), and so are those of an order. The cell prints every result.
 * **unguarded**: with `--policy auto`, which asks nothing. That is what the orders do by
   themselves.
 

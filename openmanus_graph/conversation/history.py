@@ -17,6 +17,7 @@ from langchain_core.messages import (
     BaseMessage,
     HumanMessage,
     InvalidToolCall,
+    ToolCall,
     ToolMessage,
 )
 from typing_extensions import TypedDict
@@ -389,3 +390,45 @@ def shown_environment(message: M) -> M:
     del extra[ENVIRONMENT_KEY]
     changed = {"content": with_text(message, text), "additional_kwargs": extra}
     return message.model_copy(update=changed)
+
+
+_MOST_INNER_CHARS = 20_000
+
+
+def inner_call(call: PendingCall, result: ToolMessage, *, keeps_text: bool) -> dict[str, Any]:
+    """Return the record of a call that a program made, for the artifact of the program's result."""
+    noted: dict[str, Any] = result.artifact or {}
+    text = result.text if "private" in noted else result.text[:_MOST_INNER_CHARS]
+    return {
+        "id": call["id"],
+        "name": call["name"],
+        "args": call["args"],
+        "text": text if keeps_text else "",
+        "status": result.status,
+        "artifact": {key: one for key, one in noted.items() if key not in ("usage", "structured")},
+    }
+
+
+def inner_messages(calls: Sequence[Mapping[str, Any]]) -> list[AnyMessage]:
+    """Return recorded calls as messages: each in a reply, with its result."""
+    messages: list[AnyMessage] = []
+    for one in calls:
+        made = ToolCall(name=one["name"], args=one["args"], id=one["id"], type="tool_call")
+        told = {"tool_call_id": one["id"], "name": one["name"], "status": one["status"]}
+        messages += [
+            AIMessage("", tool_calls=[made]),
+            ToolMessage(one["text"], artifact=one["artifact"], **told),
+        ]
+    return messages
+
+
+_inner_messages = MessageCache[list[AnyMessage]]()
+
+
+def with_inner(message: AnyMessage) -> list[AnyMessage]:
+    """Return a message after the calls that its program made."""
+    noted: Any = message.artifact if isinstance(message, ToolMessage) else None
+    if not noted or "inner" not in noted:
+        return [message]
+    inner = _inner_messages.get(message, lambda _: inner_messages(noted["inner"]))
+    return [*inner, message]

@@ -90,6 +90,8 @@ class ToolStart(_StepsEvent):
     call_id: str
     tool: str
     args: dict[str, Any]
+    parent: NotRequired[str]
+    """The id of the call of `python_execute` whose code makes this call."""
 
 
 class ToolEnd(_StepsEvent):
@@ -101,6 +103,8 @@ class ToolEnd(_StepsEvent):
     ok: bool
     seconds: float
     output: str
+    parent: NotRequired[str]
+    """As in `tool_start`."""
 
 
 class Notice(_StepsEvent):

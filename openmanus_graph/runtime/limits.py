@@ -248,6 +248,12 @@ async def _unless(
     return call.result()
 
 
+def is_stopping() -> bool:
+    """Return True if the run was asked to stop."""
+    runtime = _runtime()
+    return runtime is not None and runtime.drain_requested
+
+
 async def sleep_unless_stopped(seconds: float) -> None:
     """Sleep. RunStopping: the run was asked to stop."""
     runtime, ends = _runtime(), time.monotonic() + seconds

@@ -48,6 +48,20 @@ class Subagents:
     """How far the run had come before this agent step."""
 
 
+class CellCalls(Protocol):
+    """Runs the calls that a program makes while its own call runs: `tool_calls.cell.Cell`."""
+
+    stopped: str
+    """Why the program is being stopped; empty while it may make calls."""
+
+    @property
+    def described(self) -> Sequence[Mapping[str, Any]]: ...
+    def admit(self, tool: str, args: dict[str, Any]) -> Awaitable[Mapping[str, Any] | None] | None:
+        """Return the work that runs a call and returns its result; None: the program is stopped."""
+
+    async def observed(self, observation: Observation, *, complete: bool) -> Observation: ...
+
+
 @dataclass(frozen=True)
 class CallRuntime:
     """What a tool of ours may use during one call. In a test without a run: only the session."""
@@ -80,6 +94,8 @@ class CallRuntime:
     does not run again."""
     repeats: Mapping[str, Any] | None = None
     """The `repeatable` of a recorded call, if this call repeats it."""
+    cell: CellCalls | None = None
+    """Runs the calls of a program. None if it may make none."""
 
 
 @dataclass

@@ -160,7 +160,8 @@ class _Provenance:
     ) -> "_Provenance":
         provenance = cls(traits, canonical_urls(addresses), tainted)
         for message in messages:
-            provenance.read(message)
+            for one in history.with_inner(message):
+                provenance.read(one)
         return provenance
 
     def read(self, message: AnyMessage) -> None:

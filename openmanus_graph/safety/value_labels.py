@@ -320,7 +320,8 @@ def labels_of(
         messages, lambda: ValueLabels(read_untrusted=tainted), key=(dict(traits), tainted)
     )
     for message in messages[start:]:
-        labels.read(message, traits)
+        for one in history.with_inner(message):
+            labels.read(one, traits)
     return labels
 
 

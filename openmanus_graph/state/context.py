@@ -19,6 +19,7 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("audio", "video")
 ToolCalling = Literal["auto", "native", "text", "constrained"]
 ModelSize = Literal["auto", "small", "standard"]
 AnswerCheck = Literal["off", "mark", "ask", "fail"]
+CodeMode = Literal["auto", "on", "off"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
 """What models are asked for in addition to the agent's own thinking."""
 
@@ -305,6 +306,9 @@ class Context:
     listing: bool | None = None
     """Whether the first message of a run lists the workspace's files and the first rows of tables.
     Default true."""
+    code_mode: CodeMode | None = None
+    """Whether code in `python_execute` can call the agent's other tools. `auto`: if the agent has
+    tools of MCP servers, or tools that its builder was given. Default `auto`."""
     search_tools_above: int | None = None
     """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
     model gets `search_tools` instead. Default 30."""

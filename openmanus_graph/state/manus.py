@@ -285,6 +285,10 @@ class PendingCall(TypedDict):
     """Links it would open beyond the limit, after private content was read."""
     unverified_values: NotRequired[list[UnverifiedValue]]
     """Values of its arguments that need a person's approval."""
+    cell: NotRequired[str]
+    """The program that made the call, in the ledger. Missing: the model made it."""
+    parent: NotRequired[str]
+    """The id of the program's call, for events."""
     tainted: NotRequired[bool]
     """Whether untrusted content was read before; only for tools whose writing outlasts the thread.
     Missing: true."""

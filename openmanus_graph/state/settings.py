@@ -17,6 +17,7 @@ from openmanus_graph.state import setting_declaration as values
 from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.context import (
     AnswerCheck,
+    CodeMode,
     FileServer,
     MCPServer,
     ModelInstance,
@@ -385,6 +386,9 @@ class Settings:
     listing: Annotated[bool, Setting()] = True
     """Whether the first message of a run lists the workspace's files and the first rows of
     tables."""
+    code_mode: Annotated[CodeMode, Setting()] = "auto"
+    """Whether code in `python_execute` can [call the agent's other tools](code-mode.md). `auto`: if
+    the agent has tools of MCP servers, or tools that its builder was given."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
     """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
     model gets `search_tools` instead."""

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from openmanus_graph.state.context import Effect, EffectName, as_effect
-from openmanus_graph.state.manus import Plans, Usage
+from openmanus_graph.state.manus import PendingCall, Plans, Usage
 from openmanus_graph.state.settings import SandboxSettings
 
 Reconcile = Callable[[dict[str, Any], str], Awaitable[Any]]
@@ -42,6 +42,8 @@ class Effects:
     runs_agent: bool = False
     """The call runs another agent as a graph inside its task. The agent resumes where it was when
     the call runs again. Such calls run in parallel, each in its own task."""
+    calls_tools: bool = False
+    """The call is a program that may call the run's other tools (`code_mode`)."""
     outlasts_thread: bool = False
     """Other conversations read what a call writes. The call learns whether untrusted content was
     read before (`CallRuntime.tainted`)."""
@@ -180,5 +182,9 @@ class Observation:
     repeatable: Mapping[str, Any] | None = None
     """What a later call needs in addition to its arguments to do the same again: plain data that no
     model is sent. None: it cannot be done again."""
+    inner: Sequence[Mapping[str, Any]] = ()
+    """The calls that a program has made, as `history.inner_messages` reads them."""
+    calls: Sequence[PendingCall] = ()
+    """Calls that a program has asked for and that run now that it has ended."""
     raised: tuple[str, str] | None = None
     """Type and text of the exception that the tool raised, for a middleware that looks at it."""

@@ -20,13 +20,17 @@ from openmanus_graph.conversation.replies import ResponseFormat
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.recorder import fact_of_run
 from openmanus_graph.model_calls.run_models import asks_small_model, run_models
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.middleware import with_hook
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
+from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.tool_search import ToolSearch
@@ -118,10 +122,14 @@ def _as_tool(tool: BaseTool | Callable[..., Any]) -> BaseTool:
 
 def _origin(tool: BaseTool) -> str:
     """Return the package that a tool comes from, or its module."""
-    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    module = str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
+    module = _module(tool)
     packages = packages_distributions().get(module.partition(".")[0], [])
     return f"the package {' or '.join(dict.fromkeys(packages))}" if packages else module
+
+
+def _module(tool: BaseTool) -> str:
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    return str(getattr(inspect.unwrap(function) if function else type(tool), "__module__", ""))
 
 
 LATER_TOOLS = frozenset({
@@ -228,13 +236,38 @@ async def _run_toolset(
             search = ToolSearch.over([tools[name] for name in searched])
             tools = {**tools, search.name: search}
             selection = None if selection is None else [*selection, search.name]
+        if code_mode := uses_code_mode(agent, settings, tools.values()):
+            tools = {name: _told_of_tools(tool) for name, tool in tools.items()}
         untrusted = settings.untrusted_instructions
-        toolset = Toolset(tools, selection, searched, untrusted_prompt=untrusted)
+        toolset = Toolset(
+            tools, selection, searched, untrusted_prompt=untrusted, code_mode=code_mode
+        )
         if wrong := wrong_arguments(settings.rules, toolset.schemas):
             raise ConfigError(wrong)
         return toolset
 
     return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
+
+
+def uses_code_mode(agent: Agent, settings: Settings, tools: Iterable[BaseTool]) -> bool:
+    """Return True if code may call the tools of a run.
+
+    Hooks around tool calls would not see such calls, and code on another machine has other files.
+    """
+    if settings.code_mode == "off" or settings.sandbox.mode == "ssh":
+        return False
+    if with_hook(agent.middleware, "wrap_tool_call"):
+        return False
+    return settings.code_mode == "on" or any(
+        isinstance(tool, JsonSchemaTool) or not _module(tool).startswith("openmanus_graph.")
+        for tool in tools
+    )
+
+
+def _told_of_tools(tool: BaseTool) -> BaseTool:
+    text = f"{tool.description}\n{render('code_mode')}"
+    calls_tools = traits_of(tool).calls_tools
+    return tool.model_copy(update={"description": text}) if calls_tools else tool
 
 
 def _selected(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
@@ -12,6 +12,7 @@ from langgraph.config import get_config
 from openmanus_graph.backends.persistence.leases import hold_run_lease
 from openmanus_graph.backends.persistence.ledger import EffectKey, Ledger, open_ledger
 from openmanus_graph.conversation.history import canonical_args
+from openmanus_graph.errors import RefusedDataError
 from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.runtime import checkpoint_lineage, limits, output, replaying
@@ -19,6 +20,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Subagents
+from openmanus_graph.state import manus
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall, Plans, no_plans
 from openmanus_graph.state.tool_traits import Traits
@@ -102,7 +104,7 @@ class CallExecution:
         # The occurrence counts calls with the same words of the model.
         args = canonical_args(call.get("requested_args", call["args"]))
         place = (context.thread or "", context.branch, self.name, args, call["occurrence"])
-        return EffectKey(*place, self.execution_id)
+        return EffectKey(*place, self.execution_id or call.get("cell", ""))
 
     @cached_property
     def recorded(self) -> LedgerCall:
@@ -115,26 +117,33 @@ class CallExecution:
             context.questions,
             self.traits.effect_of(self.call["args"]),
             self.traits.reconcile,
-            idempotency_key=replace(self.key, execution="").digest,
+            idempotency_key=replace(self.key, execution=self.call.get("cell", "")).digest,
             is_open=lambda: self.key.digest in context.session.open_calls,
         )
 
     def announce(self, args: dict[str, Any]) -> None:
-        self.context.emit(
-            {"type": "tool_start", "call_id": self.call["id"], "tool": self.name, "args": args}
-        )
+        self._emit({"type": "tool_start", "args": args})
 
     def announce_end(self, text: str, *, ok: bool) -> None:
-        self.context.emit(
-            {
-                "type": "tool_end",
-                "call_id": self.call["id"],
-                "tool": self.name,
-                "ok": ok,
-                "seconds": round(time.monotonic() - self.started, 3),
-                "output": text,
-            }
-        )
+        seconds = round(time.monotonic() - self.started, 3)
+        self._emit({"type": "tool_end", "ok": ok, "seconds": seconds, "output": text})
+
+    def _emit(self, event: dict[str, Any]) -> None:
+        call = {"call_id": self.call["id"], "tool": self.name}
+        if parent := self.call.get("parent"):
+            call["parent"] = parent
+        self.context.emit({**event, **call})
+
+    def written_update(self, stored: str) -> dict[str, Any]:
+        """Return what the call writes to the state in addition to its message, from the ledger.
+
+        RefusedDataError: it holds types that are not stored, or keys that are the graph's own.
+        """
+        update: object = self.context.serializer.from_text(stored)
+        own = manus.ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
+        if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
+            raise RefusedDataError(f"an update of {self.name} that no tool may write")
+        return cast("dict[str, Any]", update)
 
 
 async def ledger_of(session: Session, config: RunnableConfig) -> Ledger | None:

@@ -298,4 +298,4 @@ async def _believed_decision(execution: CallExecution, answer: str | None) -> De
 
 def _question(execution: CallExecution) -> EffectKey:
     """Return the key of the question about a call, which is asked in a separate task."""
-    return replace(execution.key, execution="permission")
+    return replace(execution.key, execution=f"permission {execution.call.get('cell', '')}".strip())

@@ -33,6 +33,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
+from openmanus_graph.tool_calls.cell import Cell, add_calls_of, run_calls_left
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.permission import (
     Permission,
@@ -50,7 +51,7 @@ _NOT_SHOWN = (
     "Python (PIL, OCR); a person can set vision_model.]"
 )
 _OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
-_NOTED = ("images", "site", "links", "openings", "usage", "structured", "ends_run", "said")
+_NOTED = ("images", "site", "links", "openings", "usage", "structured", "ends_run", "said", "inner")
 _NOTED_FLAGS = ("edited", "listing", "trusted_text")
 """Fields of an observation that are kept with its message."""
 
@@ -74,6 +75,8 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
     with traces.tool_call(call["name"], call["id"], call["args"]) as span:
         try:
             observation = await execute_once(execution)
+            if observation.calls:
+                observation = await run_calls_left(execution, observation, run_call)
         except errors.ToolError as error:
             refusal = error
             execution.announce(call["args"])
@@ -89,7 +92,7 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
             replayed=execution.replayed,
         )
     if observation.update is not None:
-        execution.update = written_update(execution, observation.update)
+        execution.update = execution.written_update(observation.update)
     execution.announce_end(observation.text, ok=not observation.failed)
     return tool_message(execution, observation)
 
@@ -105,9 +108,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         execution.server_task, permission = entry.server_task, Permission(entry.args)
         execution.recorded.begun = True
     elif entry is not None and was_cut_off(execution, entry):
-        if (settled := await execution.recorded.settle(entry.args, entry)) is not None:
-            execution.announce(entry.args)
-            await execution.recorded.conclude(entry.args, asdict(settled))
+        if (settled := await settle(execution, entry)) is not None:
             return settled
         permission = Permission(entry.args)
     elif permission is None:
@@ -212,6 +213,16 @@ def was_cut_off(execution: CallExecution, entry: LedgerEntry) -> bool:
     waits = execution.key.digest in execution.context.session.open_calls
     repeatable = traits.effect == "read_only" or traits.runs_agent
     return entry.stage in ("intent", "task") and not waits and not repeatable
+
+
+async def settle(execution: CallExecution, entry: LedgerEntry) -> Observation | None:
+    """Return the outcome of a call that a crash cut off, recorded; None: it has to run again."""
+    settled = await execution.recorded.settle(entry.args, entry)
+    if settled is not None:
+        settled = await add_calls_of(execution, settled)
+        execution.announce(entry.args)
+        await execution.recorded.conclude(entry.args, asdict(settled) | {"settled": True})
+    return settled
 
 
 async def record_outcome(
@@ -396,6 +407,7 @@ async def _invoke(
         if context.ledger is not None:
             await context.ledger.begin_task(execution.key, args, task_id)
 
+    calls_tools = execution.traits.calls_tools and context.toolset.code_mode
     runtime = CallRuntime(
         session=context.session,
         key=execution.key.digest,
@@ -412,6 +424,7 @@ async def _invoke(
         server_task=execution.server_task,
         record_server_task=record_server_task,
         repeats=repeats,
+        cell=Cell(execution, run_call) if calls_tools else None,
     )
     return await context.toolset.invoke(
         execution.name, args, call["id"], runtime, config, context.serializer
@@ -432,15 +445,3 @@ async def _for_model(execution: CallExecution, observation: Observation) -> Obse
     if pictured and not await run_models(session).see_pictures():
         text = f"{text}\n{_NOT_SHOWN}"
     return observation if text is observation.text else replace(observation, text=text)
-
-
-def written_update(execution: CallExecution, stored: str) -> dict[str, Any]:
-    """Return what a call writes to the state in addition to its message, from the ledger.
-
-    RefusedDataError: it holds types that are not stored, or keys that are the graph's own.
-    """
-    update: object = execution.context.serializer.from_text(stored)
-    own = manus.ManusState.__annotations__.keys() - {"messages", "loaded_tools"}
-    if not isinstance(update, dict) or own & cast("dict[str, Any]", update).keys():
-        raise errors.RefusedDataError(f"an update of {execution.name} that no tool may write")
-    return cast("dict[str, Any]", update)

@@ -49,6 +49,7 @@ class Toolset:
         searched: Collection[str] = (),
         *,
         untrusted_prompt: bool = False,
+        code_mode: bool = False,
     ) -> None:
         # Those of servers come and go.
         selection = selection and [
@@ -64,6 +65,8 @@ class Toolset:
             bool(traits_of(tool).changed) for tool in self.tools.values()
         )
         """Whether requests hold untrusted text from the start: instructions, or descriptions."""
+        self.code_mode = code_mode
+        """Whether programs may call the tools."""
         self.searched = frozenset(searched)
         """Tools that models are sent only once `search_tools` has found them."""
         self.definitions = [_definition(tool) for tool in self.tools.values()]

@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 from langgraph.prebuilt import ToolRuntime
 
 from openmanus_graph.backends.sandbox import confinement
+from openmanus_graph.backends.sandbox.cell_channel import NoAnswerError, cell_channel
 from openmanus_graph.backends.sandbox.git import with_advice
 from openmanus_graph.backends.sandbox.kernel import CellResult, Kernel
 from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
+from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
-from openmanus_graph.runtime.tool_runtime import call_runtime, time_limit_of
+from openmanus_graph.runtime.tool_runtime import CellCalls, call_runtime, time_limit_of
 from openmanus_graph.state.tool_traits import Effects, Observation
+from openmanus_graph.tool_calls.cell import MOST_RESULT_CHARS
 from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
 
 Process = TypeVar("Process", Kernel, Shell)
@@ -23,7 +26,12 @@ _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
 
 
-@manus_tool(effect="workspace", resource="python", timeout_s=None, effects=Effects(sandboxed=True))
+@manus_tool(
+    effect="workspace",
+    resource="python",
+    timeout_s=None,
+    effects=Effects(sandboxed=True, calls_tools=True),
+)
 async def python_execute(  # the model never sees `runtime`
     code: str, runtime: ToolRuntime[Any, Any], timeout_s: MaybeNumber = None
 ) -> Observation:
@@ -46,12 +54,40 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
-    result = await run_blocking(kernel.pool, work, kernel.stop)
+    cell = call_runtime(runtime).cell
+    if cell is None:
+        result = await run_blocking(kernel.pool, work, kernel.stop)
+    else:
+        result = await _run_calling(kernel, work, cell, session, limit)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
     pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
     text = note + with_advice(_cell_text(result, limit_s))
-    return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
+    found = Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
+    return await cell.observed(found, complete=result.outcome == "ok") if cell else found
+
+
+async def _run_calling(
+    kernel: Kernel,
+    work: Callable[[], CellResult],
+    cell: CellCalls,
+    session: Session,
+    limit: TimeLimit,
+) -> CellResult:
+    """Run a cell that may call tools. Their results may be longer than what the model is shown."""
+    shown, session.max_observation_chars = session.max_observation_chars, MOST_RESULT_CHARS
+    try:
+        async with cell_channel(kernel.tools, cell, kernel.stop) as channel:
+            result = await run_blocking(kernel.pool, work, kernel.stop)
+            await channel.finish(limit.remaining_s())
+            return result
+    except NoAnswerError as error:
+        await asyncio.to_thread(session.drop, "python")
+        raise TrustedToolError(
+            "The code was not run: the Python process did not answer. Call again: a new one starts."
+        ) from error
+    finally:
+        session.max_observation_chars = shown
 
 
 @manus_tool(

@@ -43,7 +43,7 @@ WITHOUT_TRUST = {
     "search.total_timeout_s", "search.max_retries", "search.retry_delay", "search.google_cse_id",
     "storage.snapshot_max_mb",
     "storage.workspace_max_mb", "storage.snapshot_ignore",
-    "storage.lease_s", "mcp.search_tools_above", "listing",
+    "storage.lease_s", "mcp.search_tools_above", "listing", "code_mode",
     *(f"search.{engine}_api_key" for engine in KEY_VARIABLES),
     *(f"{table}.{key.name}" for table in ("llm", "llm.vision") for key in fields(LlmKeys)
       if key.name != "base_url"),

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Literal, get_args
 
 from openmanus_graph.backends.persistence.backend import Database, Row, crc32, read_json
@@ -68,6 +69,10 @@ class LedgerEntry:
     """How often it was started."""
     server_task: str = ""
     """Id of the task by which another server runs the call."""
+
+
+CellCall = tuple[int, str, int, LedgerEntry]
+"""A call that a program made: its number there, tool, occurrence, and what is recorded of it."""
 
 
 class Ledger:
@@ -173,6 +178,20 @@ class Ledger:
         )
         rows = await self._run(f"SELECT message, call_id FROM first_sights WHERE {_PLACE}", values)
         return (str(rows[0][0]), str(rows[0][1])) if rows else (message, call_id)
+
+    async def calls_of(self, key: EffectKey, cell: str) -> list[CellCall]:
+        """Return the calls of a program whose key is on the same branch, in order."""
+        rows = await self._run(
+            "SELECT call_id, tool, occurrence, args, stage, outcome, checksum, attempts FROM ledger"
+            " WHERE thread = ? AND branch = ? AND substr(call_id, 1, ?) = ?",
+            (key.thread, key.branch, len(cell) + 1, f"{cell}."),
+        )
+        found = [
+            (int(number), tool, occurrence, _entry(key, tuple(row)))
+            for call_id, tool, occurrence, *row in rows
+            if (number := call_id[len(cell) + 1 :]).isdecimal()
+        ]
+        return sorted(found, key=itemgetter(0))
 
     async def _update(
         self, key: EffectKey, args: Mapping[str, Any], stage: Stage, outcome: str | None

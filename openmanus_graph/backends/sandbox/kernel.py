@@ -156,7 +156,7 @@ def _written(frame: bytes, flags: int) -> bytes:
     return bytes([flags, len(frame)]) + frame
 
 
-_PROGRAM = Path(__file__).with_name("kernel_program.py")
+_PROGRAMS = [Path(__file__).with_name(f"{name}.py") for name in ("kernel_program", "cell_tools")]
 _PNG_URL = "data:image/png;base64,"
 """Begins a picture that the cell has shown and that is not a file."""
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -252,12 +252,12 @@ class Kernel:
         connection: dict[str, Any] = dict(zip(_PORTS, range(1, 6), strict=True))
         connection |= {"transport": "ipc", "ip": inside(self._run / "k")}
         connection |= {"key": secrets.token_hex(16), "signature_scheme": "hmac-sha256"}
-        for port in range(1, 6):  # sockets of a kernel that has ended
+        for port in range(1, 7):  # sockets of a kernel that has ended
             self._files.remove(self._run / f"k-{port}")
         self._files.write(self._run / "kernel.json", json.dumps(connection).encode())
-        program = self._run / "kernel_program.py"
-        self._files.write(program, _PROGRAM.read_bytes())
-        paths = (program, self._run, self._run / "kernel.json")
+        for one in _PROGRAMS:
+            self._files.write(self._run / one.name, one.read_bytes())
+        paths = (self._run / _PROGRAMS[0].name, self._run, self._run / "kernel.json")
         argv = [inside(path) for path in paths]
         with contextlib.ExitStack() as opened:
             opened.callback(self.pool.shutdown, wait=False)
@@ -292,6 +292,10 @@ class Kernel:
                 raise ToolError(
                     f"Python did not start in the sandbox. It said: {printed or 'nothing'}"
                 )
+            self.tools = opened.enter_context(socket.socket(socket.AF_UNIX))
+            """Leads to the object `tools` of cells, except on another machine."""
+            if not sandbox.backend.elsewhere:
+                self.tools.connect(str(sandbox.backend.reach(self._run / "k-6")))
             self._opened = opened.pop_all()
         self._read_offset = os.fstat(self._spool.fileno()).st_size
 

@@ -114,6 +114,7 @@ def _bytes(content: str | bytes) -> bytes:
 
 _saved: dict[str, Path] = {}
 _run = _workspace = Path()
+_tools: Any = None
 """Set when the kernel begins."""
 
 
@@ -260,6 +261,12 @@ class Shell(ZMQInteractiveShell):
         """Keep no copy of what is printed."""
         return contextlib.nullcontext()
 
+    def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool:
+        """Tell the object `tools` whether the cell awaits."""
+        awaits = bool(cast("Any", super().should_run_async)(raw_cell, **kwargs))
+        _tools._task, _tools._awaits = asyncio.current_task(), awaits
+        return awaits
+
     def ask_exit(self) -> None:
         """End the cell, not the kernel: `exit()` is what scripts end with."""
         raise SystemExit
@@ -284,6 +291,8 @@ class Shell(ZMQInteractiveShell):
         text = _ESCAPES.sub("", "\n".join(stb))
         text = _CELL.sub("Cell", text)
         name = getattr(etype, "__name__", "")
+        if name == "CellEnded":
+            return  # the host says why
         if name == "SystemExit":
             code = repr(evalue.code) if evalue.code else ""
             text = f"[ended by exit({code}); variables are kept]"
@@ -299,6 +308,11 @@ class Kernel(IPythonKernel):
     """The kernel with that shell. Its replies name what a cell leaves in memory."""
 
     shell_class = Shell
+
+    def __init__(self, **kwargs: Any) -> None:
+        cast("Any", super().__init__)(**kwargs)
+        shell: Any = self.shell
+        _tools._listen(str(_run / "k-6"), shell.user_ns, shell.user_ns_hidden)
 
     def pre_handler_hook(self) -> None:
         """Do not allow interrupts here: outside of a cell one would lose the reply."""
@@ -371,8 +385,9 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    global _run, _workspace
+    global _run, _workspace, _tools
     _run, _workspace = Path(sys.argv[1]), Path.cwd()
+    _tools = importlib.import_module("cell_tools").Tools()
     _end_with_parent()
     # A separate process group: an interrupt then reaches the programs a cell has started.
     if os.getpgrp() != os.getpid():

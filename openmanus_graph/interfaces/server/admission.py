@@ -265,7 +265,8 @@ _OF_USERS = frozenset(
     {
         *("model", "profile", "max_steps", "max_cost_usd", "max_total_tokens", "timeout_s"),
         *("max_parallel_steps", "step_timeout_s", "review_plan", "answer_check", "policy"),
-        *("listing", "search_tools_above", "prompts", "response_format", "untrusted_prompt"),
+        *("listing", "code_mode", "search_tools_above", "prompts", "response_format"),
+        "untrusted_prompt",
     }
 )
 """Fields of a run's context that every user may set. The others reach beyond the user's threads:

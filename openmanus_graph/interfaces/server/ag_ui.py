@@ -57,7 +57,7 @@ class EventTranslator:
                 yield from self._add_text(source, event)
             case "think_end":
                 yield from self._reply(source, event)
-            case "tool_end":
+            case "tool_end" if "parent" not in event:
                 yield from self._result(event["call_id"], event["output"], _message_id(event))
             case "step_start" | "step_end":
                 yield from self._step("/".join(filter(None, (source, event["id"]))), event)
