@@ -202,6 +202,8 @@ class NamedFiles:
     """The beginning of the files that the run made or changed."""
     folders: Sequence[str] = ()
     """Folders that the task asks to make, and that do not exist."""
+    there: Sequence[str] = ()
+    """Files that the answer names and that exist."""
     shrunk: Sequence[str] = ()
     """Files that existed when the run began, and are less than half as large now."""
 

@@ -1,15 +1,16 @@
 """Compares an answer with what happened: whether it is one, and whether the run supports it. Pure.
 
-Figures are not checked if the question is not about files or pages.
+Claims are not checked if the question is not about files or pages.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
 from openmanus_graph.conversation import history
 from openmanus_graph.conversation.announcements import (
@@ -19,8 +20,9 @@ from openmanus_graph.conversation.announcements import (
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.figures import claims_in, missing_claims
+from openmanus_graph.conversation.sources import Evidence, Finding, Passage
 from openmanus_graph.prompts import own_texts
+from openmanus_graph.state.manus import ClaimSource
 
 ANSWER_MARK = re.compile(
     r"(?i)(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
@@ -41,6 +43,17 @@ OWN_SHARE = 0.7
 LIVE_TOOLS = {"browser_use", "computer_use"}
 """Requests after these tools show what no message has."""
 CALCULATING = {"python_execute", "bash"}
+_SEARCHING = {"web_search", "search_tools", "search_library"}
+_PLACES = ("url", "path", "link", "file", "address")
+"""Arguments that name what a call opens, likeliest first."""
+_LISTS = re.compile(r"['\"]command['\"]: ['\"]\s*(?:ls|find|tree|du|stat|file)\b[^|;&]*$")
+_MANY_FILES = re.compile(r"\*\.|glob|listdir|scandir|walk|grep -r|rg ")
+"""A command that reads files without naming them."""
+_RUNS_TESTS = re.compile(
+    r"\b(?:pytest|unittest|tox|nox|jest|vitest|rspec|ctest|(?:npm|make|go|cargo|mvn|gradle)"
+    r"(?: run)? test)\b|\btests?[/_.]\w|\w_test\b"
+)
+_EXCERPT = 240
 
 SENTENCE_END = re.compile(r"(?<=[.!?;…])\s+|(?<=[。！？])|\n+")
 _PATH = re.compile(r"\S*[/\\]\S*")
@@ -276,36 +289,117 @@ def _shows_unread(message: AnyMessage) -> bool:
     seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
     blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
     others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
-    return others or bool(seen & {"images", history.NOTES_KEY}) or message.name in LIVE_TOOLS
+    unread = {"images"} if history.SEEN_KEY in seen else {"images", history.NOTES_KEY}
+    return others or bool(seen & unread) or message.name in LIVE_TOOLS
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Results at full length, where the conversation has only a part of them."""
+
+    whole: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By the id of the call."""
+    earlier: Sequence[AnyMessage] = ()
+    """Messages that a compaction has replaced."""
+    complete: bool = True
+    """False if some cannot be read any more. Then no claim is known to be false."""
 
 
 def judged_claims(
-    text: str, task: str, messages: Sequence[AnyMessage], files: NamedFiles, shown: str = ""
-) -> tuple[int, list[str]]:
-    """Return how many figures of an answer are found, and those that are not.
+    text: str,
+    task: str,
+    messages: Sequence[AnyMessage],
+    files: NamedFiles,
+    shown: str = "",
+    observations: Observations = Observations(),
+    *,
+    is_report: bool = False,
+) -> list[Finding]:
+    """Return where the claims of an answer come from, or of a report that the run wrote.
 
     They are judged if files were given, or calls worked on files or pages. Pictures and the live
-    browser cannot be read here. `shown` has the texts of the system prompt that are not ours.
+    browser cannot be read here, so that only what was found is returned. `shown` has the texts of
+    the system prompt that are not ours. A program has computed what is in a report and in no call.
     """
-    claims = list(claims_in(text))
-    worked = {getattr(one, "tool_call_id", "") for one in messages if has_succeeded(one)}
-    if not claims or any(map(_shows_unread, messages)):
-        return 0, []
-    replies = [one for one in messages if isinstance(one, AIMessage)]
-    made = [call for one in replies for call in one.tool_calls if call["id"] in worked]
+    seen = [*observations.earlier, *messages]
+    replies = [one for one in seen if isinstance(one, AIMessage)]
+    calls = {call["id"]: call for one in replies for call in one.tool_calls}
+    worked = {getattr(one, "tool_call_id", "") for one in seen if has_succeeded(one)}
+    made = [call for call in calls.values() if call["id"] in worked]
     about = names_things(task) or any(
         call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
     )
-    outside = (one for one in messages if history.STEP_KEY not in one.additional_kwargs)
-    shows = any(map(_shows_content, outside))
-    if not files.given and not shows and not (made and about):
-        return 0, []
+    outside = (one for one in seen if history.STEP_KEY not in one.additional_kwargs)
+    if not (files.given or any(map(_shows_content, outside)) or (made and about)):
+        return []
     before = len(messages) - len(history.run_messages(messages))
-    texts = [str(one.text) for n, one in enumerate(messages) if one.type != "ai" or n < before]
-    facts = history.environment_of(messages)["facts"]
-    texts += [facts.pop(history.LISTING, ""), task, shown, files.text]
-    quotable = [_PATH.sub(" ", one) for one in facts.values()]  # digits of paths mean nothing
-    quotable += [str(call["args"]) for call in made]
-    given = [_UNTRUSTED_MARK.sub("", one) for one in texts if one]  # marks hold random digits
-    missing = missing_claims(claims, given, quotable)
-    return len(claims) - len(missing), [*dict.fromkeys(one.text for one in missing)]
+    facts = history.environment_of(seen)["facts"]
+    said = [facts.pop(history.LISTING, ""), task, shown, "" if is_report else files.text]
+    said += [str(one.text) for one in seen if one.type == "human"]
+    said += [str(one.text) for one in messages[:before] if one.type == "ai"]
+    passages = [_result(one, calls, observations) for one in seen if isinstance(one, ToolMessage)]
+    passages += [Passage(_UNTRUSTED_MARK.sub("", one), tool="user") for one in said]
+    # Digits of paths mean nothing.
+    passages += [Passage(_PATH.sub(" ", one), tool="run", is_stated=True) for one in facts.values()]
+    own = [
+        Passage(str(call["args"]), call["id"] or "", call["name"], is_stated=True) for call in made
+    ]
+    opened = [*files.given, *history.listed_heads(seen)]
+    results = {one.call_id: one.text for one in passages}
+    for call, given in ((call, str(call["args"])) for call in made):
+        if not (call["name"] in _SEARCHING or _LISTS.search(given)):
+            many = call["name"] in CALCULATING and _MANY_FILES.search(given)
+            opened += [given, results.get(call["id"] or "", "") if many else ""]
+    evidence = Evidence(
+        [one for one in (*passages, *(() if is_report else own)) if one.text],
+        task,
+        {*files.given, *files.there},
+        "\n".join(opened),
+        any(one.tool in CALCULATING and _RUNS_TESTS.search(one.text) for one in own),
+    )
+    whole = observations.complete and not any(map(_shows_unread, messages))
+    found = [one for one in evidence.check(text) if whole or one.kind != "not_found"]
+    if not is_report:
+        return found
+    by_model = "\n".join(one.text for one in own)
+    return [
+        replace(one, kind="computed")
+        if one.kind == "not_found" and one.claim.text not in by_model
+        else one
+        for one in found
+    ]
+
+
+def _result(
+    message: ToolMessage, calls: Mapping[str | None, ToolCall], observations: Observations
+) -> Passage:
+    call = calls.get(message.tool_call_id)
+    args = call["args"] if call else {}
+    return Passage(
+        # Marks hold random digits.
+        _UNTRUSTED_MARK.sub("", observations.whole.get(message.tool_call_id, str(message.text))),
+        message.tool_call_id,
+        message.name or "",
+        next((str(args[key]) for key in _PLACES if key in args), ""),
+        is_printed=message.name in CALCULATING,
+    )
+
+
+def source_of(finding: Finding, file: str = "") -> ClaimSource:
+    """Return a finding as the state keeps it."""
+    claim, passage = finding.claim, finding.passage
+    text = passage.text if passage else ""
+    first = max(text.rfind("\n", 0, finding.start) + 1, finding.start - _EXCERPT // 2)
+    excerpt = text[first : first + _EXCERPT].partition("\n")[0].strip()
+    return ClaimSource(
+        text=claim.text,
+        kind=finding.kind,
+        start=claim.start,
+        end=claim.end,
+        file=file,
+        call_id=passage.call_id if passage else "",
+        source=(passage.name or passage.tool) if passage else "",
+        source_start=finding.start,
+        source_end=finding.end,
+        excerpt=": ".join(filter(None, (finding.how, excerpt))),
+    )

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation import announcements
+from openmanus_graph.conversation.claims import claims_in
 from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
-from openmanus_graph.conversation.figures import claims_in
 from openmanus_graph.conversation.history import canonical_calls, ends_run, run_messages
 from openmanus_graph.prompts import render
 
@@ -258,7 +258,7 @@ def _is_counted(answer: str, task: str, outcomes: Sequence[_Outcome]) -> bool:
 
 def _is_result(answer: str, outcome: _Outcome) -> bool:
     """Return True if a program printed the figures of an answer."""
-    figures = [one.text for one in claims_in(answer)]
+    figures = [one.text for one in claims_in(answer) if one.kind == "number"]
     said = str(outcome.said)
     found = (re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.])", said) for one in figures)
     return outcome.name in CALCULATING and bool(figures) and all(found)

@@ -22,7 +22,7 @@ from openmanus_graph.conversation.loose_json import odd_value
 from openmanus_graph.conversation.stuck import detect_stuck
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.context import AnswerCheck
-from openmanus_graph.state.manus import Claims, no_claims
+from openmanus_graph.state.manus import Claims, ClaimSource, no_claims
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.validation import schema_problems, validation_problems
 
@@ -38,6 +38,8 @@ ReplyKind = Literal[
     "echo", "figures", "unmade", "unread", "unproven",
 ]  # fmt: skip
 NO_FILES = NamedFiles()
+MOST_NAMED, MOST_SOURCES = 20, 1000
+"""Claims that the model is asked about at once, and that the state keeps with their sources."""
 MOST_ASKED: dict[ReplyKind, int] = {"empty": sys.maxsize, "unstructured": 3, "cut": 8}
 """How often in a row the model is asked about such a reply before the run fails; once for others.
 
@@ -51,6 +53,7 @@ class AnswerRules:
     check: AnswerCheck = "off"
     shown: str = ""
     """Texts of the system prompt that are not ours."""
+    observations: evidence.Observations = evidence.Observations()
 
     @property
     def strict(self) -> bool:
@@ -58,10 +61,17 @@ class AnswerRules:
         return self.check == "fail"
 
 
-def answer_rules(settings: Settings, files: NamedFiles, *, small: bool = False) -> AnswerRules:
+def answer_rules(
+    settings: Settings,
+    files: NamedFiles,
+    observations: evidence.Observations,
+    *,
+    small: bool = False,
+) -> AnswerRules:
     """Return the rules of a run, whose model may be treated as a `small` one."""
     shown = "\n".join([settings.instructions, *settings.prompts.values()])
-    return AnswerRules(files, settings.answer_check or ("fail" if small else "mark"), shown)
+    check = settings.answer_check or ("fail" if small else "mark")
+    return AnswerRules(files, check, shown, observations)
 
 
 @dataclass(frozen=True)
@@ -73,9 +83,10 @@ class ReplyReading:
     asked: int = 0
     """How often in a row the model was asked about such replies before this one."""
     what: str = ""
-    """The figures or files that it is about."""
+    """The claims or files that it is about."""
     gives_up: bool = False
     claims: Claims = field(default_factory=no_claims)
+    sources: Sequence[ClaimSource] = ()
 
     @property
     def failed(self) -> bool:
@@ -161,17 +172,18 @@ def judge_answer(
     reading = ReplyReading("answer", answer="" if answer == text else answer, gives_up=gives_up)
     if rules.check == "off" or gives_up:
         return reading
-    echoes, found, missing = False, 0, list[str]()
-    if not quoted:
-        echoes = evidence.is_echo(said, task, delivered=files.delivered)
-    if not echoes:
-        found, missing = evidence.judged_claims(answer, task, messages, files, rules.shown)
+    echoes = not quoted and evidence.is_echo(said, task, delivered=files.delivered)
+    known = (task, messages, files, rules.shown, rules.observations)
+    findings = [] if echoes else evidence.judged_claims(answer, *known)
+    missing = [one.claim.text for one in findings if one.kind == "not_found"]
     lacking = 1 if echoes else len(missing)
     if lacking and (rules.strict or asked < patience):
-        what = ", ".join(missing)
+        what = ", ".join(dict.fromkeys(missing[:MOST_NAMED]))
         return ReplyReading("echo" if echoes else "figures", asked=asked + 1 - patience, what=what)
+    found = len(findings) - len(missing)
     claims = Claims(found=found, not_found=lacking, checked=found + lacking)
-    return replace(reading, claims=claims)
+    sources = [evidence.source_of(one) for one in findings[:MOST_SOURCES]]
+    return replace(reading, claims=claims, sources=sources)
 
 
 def _undone(

@@ -5,6 +5,9 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage
@@ -12,10 +15,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
+from openmanus_graph.backends.files.file_content import content_head
 from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation import history, replies
+from openmanus_graph.conversation import evidence, history, replies
 from openmanus_graph.conversation.replies import (
     ToolEnding,
     asked_to_end_before,
@@ -24,15 +28,18 @@ from openmanus_graph.conversation.replies import (
     tool_outcome,
 )
 from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
+from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.nodes.think import sends_of_calls
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, find_named_files
 from openmanus_graph.runtime.events import notice
+from openmanus_graph.runtime.observations import observations_of
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
+from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ManusState, no_claims
+from openmanus_graph.state.manus import Artifact, ClaimSource, ManusState, count_claim, no_claims
 from openmanus_graph.tool_calls.agent import Agent
 
 UNANSWERED = (
@@ -96,14 +103,18 @@ async def end_or_steer(
         messages
     ):  # this may search the workspace
         run, task = state["run_message"], replies.task_of(messages)
-        files = await asyncio.to_thread(find_named_files, session.workspace, run, task)
-    rules = replies.answer_rules(session.settings, files, small=await asks_small_model(session))
-    reading = replies.read_reply(messages, session.settings.response_format, rules)
+        newest = history.last_text(messages)
+        files = await asyncio.to_thread(find_named_files, session.workspace, run, task, newest)
+    seen = await asyncio.to_thread(observations_of, messages, session.workspace)
+    small = await asks_small_model(session)
+    rules = replies.answer_rules(session.settings, files, seen, small=small)
+    reading = await asyncio.to_thread(
+        replies.read_reply, messages, session.settings.response_format, rules
+    )
     said = replies.answer_beside_calls(messages, files) if ending else ""
     if said and ending is not None and ending.ending == "success":
-        reading = replies.judge_answer(
-            said, said, messages, rules, replies.asked_about_ending(messages)
-        )
+        asked = replies.asked_about_ending(messages)
+        reading = await asyncio.to_thread(replies.judge_answer, said, said, messages, rules, asked)
     ended = ended_by_reply(said or history.last_text(messages), reading)
     ended = ended or ended_by_tool(messages, ending, reading, said)
     steering = await steering_reader(session)
@@ -135,7 +146,8 @@ def ended_by_tool(
         return failure(UNANSWERED)
     if outcome and reading.gives_up:
         outcome["status"] = "failed"
-    return outcome and {"claims": reading.claims, **outcome}
+    checked = {"claims": reading.claims, "sources": [*reading.sources]}
+    return outcome and {**checked, **outcome}
 
 
 def ended_by_reply(said: str, reading: replies.ReplyReading) -> dict[str, Any] | None:
@@ -178,6 +190,9 @@ async def route_after_stuck_check(
     return "think"
 
 
+REPORTS = {".md", ".txt", ".html", ".htm", ".docx", ".xlsx", ".csv", ".tsv"}
+MOST_REPORTS, MOST_REPORT_CHARS = 5, 200_000
+"""Of a run: reports whose claims are checked, and characters of each."""
 UNSUPPORTED = (
     "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
     "in the task nor in any result. Check it yourself."
@@ -197,7 +212,36 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
         answer = "\n\n".join(
             filter(None, (history.last_text(state["messages"]), why if stuck else ""))
         )
+    sources = [*(state.get("sources") or ()), *await sources_of_reports(state, session, artifacts)]
     claims = state.get("claims") or no_claims()
+    for one in sources:
+        if one["file"]:
+            claims = count_claim(claims, found=one["kind"] != "not_found")
     if claims["not_found"]:
         notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
-    return {"answer": answer, "artifacts": artifacts}
+    ended = {"answer": answer, "artifacts": artifacts}
+    return {**ended, "claims": claims, "sources": sources} if sources else ended
+
+
+async def sources_of_reports(
+    state: ManusState, session: Session, artifacts: Sequence[Artifact]
+) -> list[ClaimSource]:
+    """Return where the claims in the reports that a successful run wrote come from."""
+    names = [one["path"] for one in artifacts if PurePath(one["path"]).suffix.lower() in REPORTS]
+    if state.get("status") != "finished" or session.settings.answer_check == "off" or not names:
+        return []
+    messages, settings = state["messages"], session.settings
+
+    def read() -> list[ClaimSource]:
+        seen = observations_of(messages, session.workspace)
+        files = replace(replies.NO_FILES, there=[one["path"] for one in artifacts])
+        known = replies.task_of(messages), messages, files, settings.instructions, seen
+        found = list[ClaimSource]()
+        for name in names[:MOST_REPORTS]:
+            with suppress(ToolError, OSError), opened_file(session.workspace, name) as file:
+                text = content_head(file, name, MOST_REPORT_CHARS).partition("\n")[2]
+                findings = evidence.judged_claims(text, *known, is_report=True)
+                found += [evidence.source_of(one, name) for one in findings[: replies.MOST_SOURCES]]
+        return found
+
+    return await asyncio.to_thread(read)

@@ -37,6 +37,7 @@ from openmanus_graph.nodes.think_request import (
 from openmanus_graph.runtime import artifacts, limits, replaying, session_registry
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.middleware import with_hook, with_updates
+from openmanus_graph.runtime.observations import observations_of
 from openmanus_graph.runtime.session import Session, open_state
 from openmanus_graph.safety.policy import unknown_tools
 from openmanus_graph.state.context import Context
@@ -172,7 +173,7 @@ def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
         reset["remembered_approvals"] = Overwrite([])
     if saved.get("status") is not None:  # it had ended
         reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
-        reset["claims"] = no_claims()
+        reset |= {"claims": no_claims(), "sources": []}
     return reset
 
 
@@ -214,11 +215,14 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
         return {"step_count": call.step}
     said = [*(result.compacted or call.history), result.reply]
     run = step.state["run_message"]
-    look = partial(artifacts.find_named_files, step.session.workspace, run, replies.task_of(said))
+    workspace, settings = step.session.workspace, step.session.settings
+    given = workspace, run, replies.task_of(said), result.reply.text
+    look = partial(artifacts.find_named_files, *given)
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
     small = await asks_small_model(step.session)
-    rules = replies.answer_rules(step.session.settings, NamedFiles(**found), small=small)
-    reading = replies.read_reply(said, step.session.settings.response_format, rules)
+    seen = await asyncio.to_thread(observations_of, said, workspace)
+    rules = replies.answer_rules(settings, NamedFiles(**found), seen, small=small)
+    reading = await asyncio.to_thread(replies.read_reply, said, settings.response_format, rules)
     if reading.kind != "answer":
         return {"step_count": call.step}
     if cause := history.cut_by(result.reply):
@@ -230,6 +234,7 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
         "structured": reading.structured,
         "answer": reading.answer,
         "claims": reading.claims,
+        "sources": [*reading.sources],
     }
 
 

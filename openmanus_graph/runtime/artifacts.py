@@ -89,8 +89,10 @@ def _changed(
             yield name, stamp
 
 
-def find_named_files(workspace: Workspace, run: str, task: str) -> announcements.NamedFiles:
-    """Return what a run has done with the files that its task names. Blocks.
+def find_named_files(
+    workspace: Workspace, run: str, task: str, answer: str = ""
+) -> announcements.NamedFiles:
+    """Return what a run has done with the files that its task and its answer name. Blocks.
 
     A file that existed when the run began and no longer exists counts as handled.
     """
@@ -137,8 +139,15 @@ def find_named_files(workspace: Workspace, run: str, task: str) -> announcements
         invalid=invalid,
         text="\n".join(texts.values())[:_MOST_READ],
         folders=unmade,
+        there=[*_existing(announcements.named_files(answer), now)],
         shrunk=shrunk,
     )
+
+
+def _existing(names: Iterable[str], files: Iterable[str]) -> Iterator[str]:
+    """Yield the names of existing files, in whatever folder."""
+    known = {PurePath(one).name for one in files}
+    yield from (one for one in names if PurePath(one).name in known)
 
 
 def _is_among(folder: str, paths: Iterable[str]) -> bool:

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Discriminator, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Artifact, Claims, Usage
+from openmanus_graph.state.manus import Artifact, Claims, ClaimSource, Usage
 from openmanus_graph.state.settings import Settings
 
 Emit = Callable[[dict[str, Any]], None]
@@ -205,6 +205,8 @@ class Final(_Event):
     resume: str | None
     """The command that continues it, if it was run by a command and is not over."""
     claims: Claims
+    sources: NotRequired[list[ClaimSource]]
+    """Only with `--sources`: where each claim comes from."""
     structured: Any
     usage: Usage
     artifacts: list[Artifact]

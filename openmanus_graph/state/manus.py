@@ -226,7 +226,7 @@ class Artifact(TypedDict):
 
 
 class Claims(TypedDict):
-    """Counts of the figures in an answer: how many occur in what the model knows."""
+    """Counts of what an answer claims: figures, dates, quotations, addresses, files, tests."""
 
     found: int
     not_found: int
@@ -236,6 +236,38 @@ class Claims(TypedDict):
 
 def no_claims() -> Claims:
     return Claims(found=0, not_found=0, checked=0)
+
+
+def count_claim(claims: Claims, *, found: bool) -> Claims:
+    return Claims(
+        found=claims["found"] + found,
+        not_found=claims["not_found"] + (not found),
+        checked=claims["checked"] + 1,
+    )
+
+
+class ClaimSource(TypedDict):
+    """One claim of an answer, or of a report that the run wrote, and where it comes from."""
+
+    text: str
+    """As it is written."""
+    kind: Literal["quoted", "same_value", "computed", "derived", "not_found"]
+    """`quoted`: a source says the same. `same_value`: it has the value in another notation.
+    `computed`: a program printed it. `derived`: it follows from numbers of a source."""
+    start: int
+    """Its place in the answer, or in the report's text."""
+    end: int
+    file: str
+    """The report; empty for the answer."""
+    call_id: str
+    """The call whose result is the source; empty if it is no result."""
+    source: str
+    """The address or path of the source; or the tool, or `user`."""
+    source_start: int
+    """The place in the source's whole text."""
+    source_end: int
+    excerpt: str
+    """The line of the source, or how it is derived."""
 
 
 FlowRule = Literal[
@@ -337,7 +369,10 @@ class ManusOutput(TypedDict):
     answer: str
     """Text for the user; set when the run ends."""
     claims: NotRequired[Claims]
-    """Figures of the answer found in the task and in results; set when the run ends."""
+    """How many claims of the answer were found in the task and in results; set when the run
+    ends."""
+    sources: NotRequired[list[ClaimSource]]
+    """Where each claim of the answer comes from; set when the run ends."""
     structured: Any
     """The validated object, if the caller gave a `response_format`; set when the run ends."""
     usage: Annotated[Usage, merge_usage]

@@ -12,9 +12,10 @@ from openmanus_graph.conversation.announcements import (
     columns_of,
     folders_to_make,
 )
-from openmanus_graph.conversation.figures import claims_in, missing_claims
+from openmanus_graph.conversation.claims import claims_in
 from openmanus_graph.conversation.proof import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
+from openmanus_graph.conversation.sources import Evidence, Passage
 from tests.support.answers import RIGHT, WRONG, Case
 
 REGIONS = ("north", "south", "east", "west", "centre", "islands", "coast")
@@ -180,10 +181,10 @@ def test_the_mark_before_an_answer_takes_nothing_of_it(answer: str) -> None:
     ],
 )
 def test_a_figure_is_found_with_its_scale(stated: str, claimed: str, found: bool) -> None:
-    claims = [*claims_in(claimed)]
-    missing = missing_claims(claims, [stated])
-    assert claims
-    assert [one.text for one in missing] == ([] if found else [claimed])
+    findings = Evidence([Passage(stated)]).check(claimed)
+    missing = [one.claim.text for one in findings if one.kind == "not_found"]
+    assert findings
+    assert missing == ([] if found else [claimed])
 
 
 def test_a_figure_of_any_length_is_read() -> None:

@@ -67,7 +67,12 @@ BudgetOption = Annotated[
 ]
 
 
-@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+@takes(
+    RunOptions,
+    OutputOptions,
+    StorageOptions,
+    without=("workspace", "max_cost_usd", "json", "sources"),
+)
 def batch(
     options: RunOptions,
     output: OutputOptions,
@@ -198,7 +203,12 @@ class _Figures(ProgressColumn):
         return Text(f"{rate}, {cost}, {timedelta(seconds=left_s)} left")
 
 
-@takes(RunOptions, OutputOptions, StorageOptions, without=("workspace", "max_cost_usd", "json"))
+@takes(
+    RunOptions,
+    OutputOptions,
+    StorageOptions,
+    without=("workspace", "max_cost_usd", "json", "sources"),
+)
 def evaluate(
     options: RunOptions,
     output: OutputOptions,

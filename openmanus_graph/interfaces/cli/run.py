@@ -199,15 +199,15 @@ def make_sink(output: OutputOptions) -> "Generator[EventSink]":
     from openmanus_graph.interfaces.cli.terminal import JsonSink, TerminalSink
 
     if output.json:
-        yield JsonSink()
+        yield JsonSink(sources=output.sources)
         return
-    sink = TerminalSink(quiet=output.quiet)
+    sink = TerminalSink(quiet=output.quiet, sources=output.sources)
     if output.quiet or not sink.console.is_terminal or sink.console.is_dumb_terminal:
         yield sink
         return
     from openmanus_graph.interfaces.cli.screen import ScreenSink  # loads what renders Markdown
 
-    screen = ScreenSink()
+    screen = ScreenSink(sources=output.sources)
     with process.silent_keys(), contextlib.closing(screen):
         yield screen
 

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
 from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines, first_lines, label
+from openmanus_graph.interfaces.service.run_view import claims_line
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
 
@@ -58,8 +59,8 @@ class _Call:
 class ScreenSink(TerminalSink):
     """Shows progress to a person at a terminal, the newest of it in a live display."""
 
-    def __init__(self) -> None:
-        super().__init__(wrap_words=True)
+    def __init__(self, *, sources: bool = False) -> None:
+        super().__init__(wrap_words=True, sources=sources)
         self._thread = ""
         self._blocks = MarkdownBlocks()
         self._has_blocks = False
@@ -183,6 +184,7 @@ class ScreenSink(TerminalSink):
             f"({usage['cached_tokens']:,} cached)",
             f"${usage['cost_usd']:.4f}",
             _duration(time.monotonic() - self.started),
+            *filter(None, [claims_line(event["claims"])]),
         )
         self._line(f"[dim]{escape(' · '.join(facts))}[/]")
         for line in file_lines(event["artifacts"]):

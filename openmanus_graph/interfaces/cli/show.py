@@ -39,6 +39,7 @@ from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.events import ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.manus import no_claims
 from openmanus_graph.state.settings import Settings
 
 Event = dict[str, Any]
@@ -51,6 +52,9 @@ def show(
     plan: Annotated[
         bool, typer.Option("--plan", help="Its plan as JSON, for you to edit.")
     ] = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Where each figure of its answer comes from.")
+    ] = False,
 ) -> int:
     """Show what was said and done in a thread."""
     known = threads.known_thread(threads.thread_id(thread))
@@ -62,6 +66,13 @@ def show(
                 f"Thread {known.id!r} has no plan. Make one with: openmanus plan TASK."
             )
         sys.stdout.write(plan_as_json(found) + "\n")
+    elif sources:
+        found_in = values.get("sources") or []
+        lines = [run_view.claims_line(values.get("claims") or no_claims())]
+        lines += run_view.source_lines(found_in)
+        text = json.dumps(found_in, ensure_ascii=False) if as_json else "\n".join(lines)
+        sys.stdout.write(text if as_json else printable(text))
+        sys.stdout.write("\n")
     elif as_json:
         output: dict[str, Any] = {"messages": []}
         output |= {name: _plain(value) for name, value in values.items()}

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.process import StdinLines, write_out
+from openmanus_graph.interfaces.service.run_view import claims_line, source_lines
 from openmanus_graph.interfaces.service.runner import EventSink
 from openmanus_graph.interfaces.service.threads import short_id
 from openmanus_graph.planning.plan import MARKS, PlanError, is_plan_request, plan_of_request
@@ -56,9 +57,14 @@ NO_DECISION = "That is not a decision, and nothing was done."
 
 
 class JsonSink:
-    """One JSON event per line on stdout."""
+    """One JSON event per line on stdout; the sources of claims only if asked for."""
+
+    def __init__(self, *, sources: bool = False) -> None:
+        self.sources = sources
 
     def show(self, event: Mapping[str, Any]) -> None:
+        if not self.sources:
+            event = {key: value for key, value in event.items() if key != "sources"}
         write_out(json.dumps(event, ensure_ascii=False, default=str) + "\n")
         if event["type"] == "final" and event["status"] == "cancelled":
             sys.stderr.write(f"Continue with: {event['resume']}\n")
@@ -70,9 +76,12 @@ class TerminalSink:
     It never overwrites what it wrote, so that files, pipes and logs get the same.
     """
 
-    def __init__(self, *, quiet: bool = False, wrap_words: bool = False) -> None:
+    def __init__(
+        self, *, quiet: bool = False, wrap_words: bool = False, sources: bool = False
+    ) -> None:
         self.console = SafeConsole(stderr=True, highlight=False, soft_wrap=not wrap_words)
         self.quiet = quiet
+        self.sources = sources
         self.started = time.monotonic()
         self.step = 0
         self.line_open = False
@@ -180,6 +189,8 @@ class TerminalSink:
         was_shown &= sys.stdout.isatty() and not self.quiet and not self.checklist
         if answer and status != "waiting" and reason != "error" and not was_shown:
             self._answer(answer)
+        for line in source_lines(event["sources"]) if self.sources else ():
+            self.console.print(Text(printable(line)))
 
     def _answer(self, answer: str) -> None:
         write_out(printable(answer).rstrip() + "\n")
@@ -193,6 +204,8 @@ class TerminalSink:
         table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
         table.add_row("cost", f"${usage['cost_usd']:.4f}")
         table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
+        if line := claims_line(event["claims"]):
+            table.add_row("claims", line)
         for index, line in enumerate(file_lines(event["artifacts"])):
             table.add_row("" if index else "files", Text(line))
         self.console.print(table)

@@ -167,6 +167,9 @@ class OutputOptions:
     json: Annotated[bool, typer.Option("--json", help="One JSON event per line on stdout.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer.")] = False
     log: Annotated[str | None, typer.Option(help="Write a log to this file.")] = None
+    sources: Annotated[
+        bool, typer.Option("--sources", help="List where each figure of the answer comes from.")
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,16 @@ from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.events import GRAPH_EVENTS, interrupt_event
 from openmanus_graph.runtime.output import printable
-from openmanus_graph.state.manus import Artifact, Plan, Usage, add_usage, no_claims, no_usage
+from openmanus_graph.state.manus import (
+    Artifact,
+    Claims,
+    ClaimSource,
+    Plan,
+    Usage,
+    add_usage,
+    no_claims,
+    no_usage,
+)
 from openmanus_graph.state.planning import EVENT_FIELDS, plan_fields
 from openmanus_graph.state.settings import Settings
 
@@ -107,10 +116,32 @@ def final_event(
         "answer": answer,
         "resume": None,
         "claims": values.get("claims") or no_claims(),
+        "sources": values.get("sources") or [],
         "structured": values.get("structured"),
         "usage": usage or values.get("usage") or no_usage(),
         "artifacts": values.get("artifacts") or [],
     }
+
+
+def claims_line(claims: Claims) -> str:
+    """Return how many claims of an answer have a source; empty if it has none."""
+    if not claims["checked"]:
+        return ""
+    figures = "figure" if claims["checked"] == 1 else "figures"
+    return (
+        f"{claims['checked']} {figures}: {claims['found']} found, {claims['not_found']} not found"
+    )
+
+
+def source_lines(sources: Sequence[ClaimSource]) -> Iterator[str]:
+    """Yield a footnote for each claim: what it says, and where it comes from."""
+    for number, one in enumerate(sources, 1):
+        place = " ".join(filter(None, (one["source"], one["call_id"] and f"({one['call_id']})")))
+        facts = [one["kind"].replace("_", " "), one["file"] and f"in {one['file']}", place]
+        excerpt = one["excerpt"].replace("\n", " ")
+        yield f"[{number}] {one['text']}: {', '.join(filter(None, facts))}" + (
+            f": {excerpt}" if excerpt else ""
+        )
 
 
 def _third_party_outcome(
@@ -135,6 +166,7 @@ def final_without_state(
         "answer": answer,
         "resume": None,
         "claims": no_claims(),
+        "sources": [],
         "structured": None,
         "usage": usage or no_usage(),
         "artifacts": [],

@@ -179,15 +179,23 @@ const HANDLERS = {
     settleRows(model);
     if (event.status === "waiting") return;
     for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+    const last = lastSaid(model);
+    const shown = last !== null && (event.answer ?? "").trim() === last.text.trim();
+    if (shown && event.sources?.length) {
+      last.sources = event.sources;
+      touch(model, last);
+    }
     add(model, event, {
       kind: "final",
+      claims: event.claims,
+      sources: event.sources ?? [],
       status: event.status,
       stopReason: event.stop_reason,
       usage: model.usage,
       steps: model.step,
       planned: model.plan.length,
       done: model.plan.filter((step) => step.status === "completed").length,
-      answer: (event.answer ?? "").trim() === lastSaid(model) ? "" : event.answer,
+      answer: shown ? "" : event.answer,
       structured: event.structured ?? null,
       artifacts: model.artifacts,
     });
@@ -299,7 +307,7 @@ function dropAfter(model, event) {
 function lastSaid(model) {
   for (let i = model.rows.length - 1; i >= 0; i -= 1) {
     const row = model.rows[i];
-    if (row.kind === "think" && !row.ns && row.text) return row.text.trim();
+    if (row.kind === "think" && !row.ns && row.text) return row;
     if (row.kind === "task") return null;
   }
   return null;

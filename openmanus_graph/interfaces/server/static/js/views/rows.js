@@ -7,6 +7,7 @@ import { t, tn } from "../i18n.js";
 import { markdown } from "../markdown.js";
 import { answerWords, planMark, statusSentence } from "../words/status.js";
 import { callCard } from "./callcard.js";
+import { countOfClaims, markClaims } from "./claims.js";
 
 const MARKDOWN_WHILE_OPEN = 20_000;
 
@@ -90,7 +91,7 @@ const KINDS = {
         h("span.muted", {}, facts(row).join(" · ")),
         h("span.grow"), row.answer && copyButton(row.answer, t("answer")),
         time(row)),
-      row.answer && markdown(row.answer, context),
+      row.answer && markClaims(markdown(row.answer, context), row.sources),
       row.structured !== null && h("pre.code", { tabIndex: 0 }, JSON.stringify(row.structured, null, 2)),
       row.artifacts.length > 0 && h("div.chips", {}, row.artifacts.slice(0, 24).map((file) =>
         context.openFile ? button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })
@@ -101,10 +102,10 @@ const KINDS = {
 /** Whether a text is worth a button that copies it. */
 const isLong = (text) => text.length > 160 || text.includes("\n");
 
-function facts({ steps, planned, done, usage }) {
+function facts({ steps, planned, done, usage, claims }) {
   const tokens = count(usage.input_tokens + usage.output_tokens);
   const taken = planned ? t("{done} of {n} steps completed", { done, n: planned }) : tn(steps, "{n} step", "{n} steps");
-  return [taken, money(usage.cost_usd), t("{n} tokens", { n: tokens })];
+  return [taken, money(usage.cost_usd), t("{n} tokens", { n: tokens }), countOfClaims(claims)].filter(Boolean);
 }
 
 function decided(row) {
@@ -118,7 +119,7 @@ function said(row, context) {
   const plainText = row.open && row.text.length > MARKDOWN_WHILE_OPEN;
   const body = plainText ? h("div.pre", {}, row.text) : markdown(row.text, { ...context, growing: row.open });
   body.classList.toggle("streaming", row.open);
-  return body;
+  return row.sources ? markClaims(body, row.sources) : body;
 }
 
 function stepFacts(row) {

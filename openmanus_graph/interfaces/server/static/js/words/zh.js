@@ -428,6 +428,16 @@ export const ZH = {
   "This help": "此帮助",
   "Close what is open": "关闭打开的内容",
 
+  // Claims of an answer
+  "The source says this.": "来源中有此内容。",
+  "The source has this value in another notation.": "来源以另一种写法给出此数值。",
+  "A program printed this.": "由程序输出。",
+  "This follows from numbers of the source.": "由来源中的数字推算得出。",
+  "This was not found in any source.": "在任何来源中都未找到。",
+  "{n} figure": "{n} 个数字",
+  "{n} figures": "{n} 个数字",
+  "{found} found, {missing} not found": "{found} 个有来源，{missing} 个无来源",
+
   // The server's words for its own agents
   "general: Python, shell, files, the web": "通用：Python、命令行、文件、网络",
   "the web: operates pages, searches, reads": "网络：操作网页、搜索、阅读",

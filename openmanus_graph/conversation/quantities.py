@@ -1,0 +1,269 @@
+"""Reads numbers, units and dates as English, German and Chinese write them. Pure."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+_MONTH_NAMES = (
+    "january jan januar jänner", "february feb februar", "march mar märz mär", "april apr",
+    "may mai", "june jun juni", "july jul juli", "august aug", "september sep sept",
+    "october oct oktober okt", "november nov", "december dec dezember dez",
+)  # fmt: skip
+MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
+
+
+class Unit(NamedTuple):
+    dimension: str
+    factor: float
+    offset: float = 0.0
+    """Added after the factor; only temperatures have one."""
+
+
+_TABLE = """
+length 0.001 mm millimetres millimeters millimeter 毫米
+length 0.01 cm centimetres centimeters zentimeter 厘米
+length 1 m metre metres meter meters metern 米
+length 1000 km kilometre kilometres kilometer kilometers kilometern 公里 千米
+length 1609.344 mi mile miles meile meilen 英里
+length 0.3048 ft foot feet fuß 英尺
+mass 1 g gram grams gramm 克
+mass 1000 kg kilo kilos kilogram kilograms kilogramm 公斤 千克
+mass 1e6 t tonne tonnes tonnen 吨
+mass 453.592 lb lbs pound pounds pfund 磅
+time 1 s sec secs second seconds sekunde sekunden 秒
+time 60 min mins minute minutes minuten 分钟
+time 3600 h hr hrs hour hours stunde stunden 小时
+time 86400 day days tag tage tagen 天
+time 604800 week weeks woche wochen 周
+months 1 month months monat monate monaten 个月
+months 12 year years jahr jahre jahren 年
+data 1 B byte bytes 字节
+data 1000 kB KB
+data 1024 KiB
+data 1e6 MB
+data 1048576 MiB
+data 1e9 GB
+data 1e12 TB
+share 0.01 % ％ percent prozent 百分之
+points 1 pp percentage-points prozentpunkt prozentpunkte prozentpunkten 百分点 个百分点
+EUR 1 € EUR euro euros 欧元
+USD 1 $ US$ USD dollar dollars 美元
+GBP 1 £ GBP sterling 英镑
+CHF 1 CHF franken 瑞士法郎
+JPY 1 JPY yen 日元 円
+CNY 1 CNY RMB yuan 元 人民币
+area 1 m² sqm 平方米
+area 1e4 ha hectare hectares hektar 公顷
+area 1e6 km² 平方公里
+volume 0.001 ml millilitres milliliters 毫升
+volume 1 l L litre litres liter liters litern 升
+volume 1000 m³ 立方米
+power 1000 kW kilowatt 千瓦
+power 1e6 MW megawatt 兆瓦
+energy 1000 kWh 千瓦时
+energy 1e6 MWh 兆瓦时
+speed 1 km/h 公里/小时
+speed 1.609344 mph
+"""
+UNITS = {
+    alias.replace("-", " "): Unit(dimension, float(factor))
+    for dimension, factor, *aliases in map(str.split, _TABLE.strip().splitlines())
+    for alias in aliases
+}
+UNITS |= dict.fromkeys(("°C", "℃", "摄氏度"), Unit("temperature", 1.0))
+UNITS |= dict.fromkeys(("°F", "℉", "华氏度"), Unit("temperature", 5 / 9, -160 / 9))
+_IN_ANY_CASE = {alias.casefold(): unit for alias, unit in UNITS.items()}
+PERCENT, BYTE, COUNT = UNITS["%"], UNITS["B"], Unit("count", 1.0)
+POUNDS = {UNITS["lb"], UNITS["£"]}
+"""Both have the same name."""
+_SCALES = {
+    **dict.fromkeys(("k", "K", "thousand", "tausend", "tsd.", "tsd", "千"), 1e3),
+    **dict.fromkeys(("million", "millions", "millionen", "mio.", "mio", "mn", "M", "百万"), 1e6),
+    **dict.fromkeys(("billion", "billions", "bn", "milliarde", "milliarden", "mrd.", "mrd"), 1e9),
+    **{"trillion": 1e12, "billionen": 1e12, "万": 1e4, "萬": 1e4, "十万": 1e5, "千万": 1e7},
+    **{"亿": 1e8, "億": 1e8, "十亿": 1e9, "万亿": 1e12, "hundred": 100.0, "hundert": 100.0},
+}
+
+
+def _any_of(names: dict[str, float] | dict[str, Unit]) -> str:
+    """Return a pattern for the longest name. Words of three letters and more are in any case."""
+    forms = list[str]()
+    for name in sorted(names, key=len, reverse=True):
+        form = re.escape(name)
+        form = f"(?i:{form})" if len(name) > 2 and name.islower() else form
+        forms.append(f"{form}(?![A-Za-zäöüß0-9_])" if name[-1].isascii() else form)
+    return "|".join(forms)
+
+
+FIGURE = (
+    r"(?:\d{1,3}(?:[.,'’\u00a0\u202f ]\d{3})+(?!\d)|\d+)(?:[.,]\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?"
+)
+SCALE = rf"(?:[ \u00a0\u202f]?(?=[kKtTmMbB千百万萬亿億十hH])(?:{_any_of(_SCALES)})(?![瓦米克字分]))"
+UNIT_AFTER = re.compile(rf"[ \u00a0\u202f-]?({_any_of(UNITS)})")
+_UNIT_BEFORE = re.compile(r"(US\$|[$€£]|EUR|USD|GBP|CHF|CNY|RMB|百分之)\s?$")
+_UNIT_OF_TITLE = re.compile(rf"(?i)(?:[（(\[/_ ]({_any_of(UNITS)})|(%))\W*$")
+DATE = (
+    r"\d{4}-\d\d?-\d\d?(?!\d)|\d\d?[./]\d\d?[./](?:\d{4}|\d\d)(?!\d)|\d{4}/\d\d?/\d\d?(?!\d)"
+    r"|\d{4}年\d\d?月(?:\d\d?[日号])?|\d\d?月\d\d?[日号]"
+)
+_DATE_OR_TIME = rf"{DATE}|\d\d?:\d\d(?::\d\d)?|\d{{4}}-\d\d(?!\d)"
+NUMBER = re.compile(rf"(?<![A-Za-z_\d])(?<!\d[.,])(?:{_DATE_OR_TIME}|(?:{FIGURE}){SCALE}?)")
+"""A number, date or time in any text but CSV, where commas are between cells."""
+CSV_NUMBER = re.compile(
+    rf"(?<![A-Za-z_\d])(?<!\d\.)(?:{_DATE_OR_TIME}|\d+(?:\.\d+)?(?:[eE][+-]?\d{{1,4}}(?!\w))?{SCALE}?)"
+)
+_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
+WORDED_DATE = re.compile(
+    rf"(?i)(?<![\w.])(?:(\d\d?)(?:\.|st|nd|rd|th)?(?: of)?[ \u00a0]({_MONTH})\.?"
+    rf"(?:,?[ \u00a0](\d{{4}}))?|({_MONTH})\.?[ \u00a0](\d\d?)(?:st|nd|rd|th)?(?!\w)"
+    r"(?:,?[ \u00a0](\d{4}))?)(?!\w)"
+)
+_YEAR_OF_DATE = re.compile(r"^\d{4}(?=[-/年])|(?<=\d[./])\d{4}$")
+_PLAIN = re.compile(r"\d{1,15}(?:\.(?:\d\d?|\d{4,9}))?").fullmatch
+_SCALED = re.compile(rf"({FIGURE})(?:[ \u00a0\u202f]?(\D+))?")
+_FULL_WIDTH = {0xFF10 + n: ord("0") + n for n in range(10)} | {0xFF0E: ord("."), 0xFF05: ord("%")}
+Day = tuple[int, int, int]
+"""Year, month and day; 0 if it is not given."""
+
+
+def half_width(text: str) -> str:
+    """Return a text with ordinary digits. Positions stay the same."""
+    return text.translate(_FULL_WIDTH) if re.search("[０-９]", text) else text
+
+
+@lru_cache(maxsize=50_000)
+def readings(figure: str) -> tuple[tuple[float, int], ...]:
+    """Return the meanings of a figure, each with its decimals: 1.234 has two."""
+    plain = re.sub(r"['’\s]", "", figure)
+    marks, found = re.findall(r"[.,]", plain), list[tuple[float, int]]()
+    head, _, tail = plain.rpartition(marks[-1]) if marks else (plain, "", "")
+    whole = _value(re.sub("[.,]", "", plain)), 0
+    if len(marks) == 1 or len(set(marks)) == 2:
+        decimals = len(re.split("[eE]", tail)[0])
+        found.append((_value(f"{re.sub('[.,]', '', head)}.{tail}"), decimals))
+    if not marks or (len(set(marks)) == 1 and len(tail) == 3 and head[0] != "0"):
+        found.append(whole)
+    return tuple(found) or (whole,)
+
+
+def _value(written: str) -> float:
+    return min(float(written), 1e15)
+
+
+def scale_of(words: str) -> float:
+    """Return the factor of "million" and the like; 1 if there is none."""
+    bare = words.strip()
+    return _SCALES.get(bare) or _SCALES.get(bare.lower(), 1.0)
+
+
+def unit_at(text: str, start: int, end: int) -> Unit | None:
+    """Return the unit before or after a number in a text."""
+    found = _UNIT_BEFORE.search(text, max(0, start - 5), start) or UNIT_AFTER.match(text, end)
+    return (UNITS.get(found[1]) or UNITS[found[1].lower()]) if found else None
+
+
+def unit_of_title(title: str) -> Unit | None:
+    """Return the unit in the title of a column: length_km, Umsatz (EUR)."""
+    found = _UNIT_OF_TITLE.search(title)
+    return _IN_ANY_CASE[(found[1] or found[2]).casefold()] if found else None
+
+
+def values_of(token: str) -> tuple[float, ...]:
+    """Return what a match of `NUMBER` may mean; of a date only the year."""
+    if _PLAIN(token):  # most are
+        return (float(token),)
+    found = _SCALED.fullmatch(token)
+    if found is None:
+        year = _YEAR_OF_DATE.search(token)
+        return (float(year[0]),) if year else ()
+    scale = scale_of(found[2] or "")
+    values = dict.fromkeys(value * scale for value, _ in readings(found[1]))
+    if scale == 1 and re.fullmatch(r"[\d.]+(?:[, \u00a0\u202f]\d{3})+", found[1]):  # may be several
+        values |= dict.fromkeys(map(_value, re.findall(r"\d+(?:\.\d+)?", found[1])))
+    return tuple(values)
+
+
+def ranges_of(figure: str, scale: float = 1.0, mark: str = ".") -> Iterator[tuple[float, float]]:
+    """Yield, for each reading of a figure, the range of values that are rounded to it.
+
+    The likeliest comes first: `mark` is the decimal mark of the language.
+    """
+    both, used = readings(figure), re.sub(r"[^.,]", "", figure)[-1:]
+    for value, decimals in both if used == mark else both[::-1]:
+        plain, margin = re.sub(r"\D", "", figure), 0.501 * 10.0**-decimals
+        rounded = 0.5 * 10.0 ** min(len(plain) - len(plain.rstrip("0")), 15)
+        if not decimals and 1 < rounded <= 0.05 * value:
+            margin = rounded
+        yield (value - margin) * scale, (value + margin) * scale
+
+
+def days_of(written: str) -> list[Day]:
+    """Return what a date in figures may mean: 3/4/2026 is in March or in April."""
+    parts = [int(one) for one in re.findall(r"\d+", written)]
+    if "月" in written and "年" not in written:
+        found = [(0, *parts)]
+    elif parts[0] > 31:
+        found = [(parts[0], parts[1], *(parts[2:] or [0]))]
+    else:
+        year = parts[2] + (2000 if parts[2] < 100 else 0)
+        found = [(year, parts[1], parts[0])]
+        if "/" in written or parts[1] > 12:
+            found.append((year, parts[0], parts[1]))
+    return [(one[0], one[1], one[2]) for one in found if 0 < one[1] <= 12 and one[2] <= 31]
+
+
+def worded_day(found: re.Match[str]) -> Day:
+    """Return the date of a match of `WORDED_DATE`."""
+    day, month, year = found.groups()[:3] if found[1] else (found[5], found[4], found[6])
+    return int(year or 0), MONTHS[month.lower()], int(day)
+
+
+_ENGLISH_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+)
+_GERMAN_WORDS = (
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn"
+    " sechzehn siebzehn achtzehn neunzehn zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig"
+    " neunzig"
+)
+_ENGLISH, _GERMAN = _ENGLISH_WORDS.split(), _GERMAN_WORDS.split()
+_CHINESE = "零一二三四五六七八九"
+_PLACES = {"十": 10.0, "百": 100.0, "千": 1000.0, "万": 1e4, "亿": 1e8}
+
+
+def _spelled(number: int) -> Iterator[str]:
+    """Yield the words for a number below 100."""
+    tens, ones = divmod(number, 10)
+    yield (_CHINESE[tens] if tens > 1 else "") + "十" * (tens > 0) + _CHINESE[ones] * (ones > 0)
+    if number <= 20:
+        yield from (_ENGLISH[number], _GERMAN[number])
+    else:
+        yield _ENGLISH[18 + tens] + f"-{_ENGLISH[ones]}" * (ones > 0)
+        yield f"{'ein' if ones == 1 else _GERMAN[ones]}und" * (ones > 0) + _GERMAN[18 + tens]
+
+
+NUMBER_WORDS = {word: n for n in range(1, 100) for word in _spelled(n)} | {"两": 2}
+_LATIN_WORDS = sorted((one for one in NUMBER_WORDS if one[0] < "一"), key=len, reverse=True)
+WORDED_NUMBER = re.compile(
+    rf"(?i)(?<![\w-])(?:{'|'.join(_LATIN_WORDS)})(?![\w-])"
+    r"|(?<![第一二两三四五六七八九十百千万亿])(?:[一二两三四五六七八九十百]+[十百千万亿][一二三四五六七八九十百千万亿]*"
+    r"|[二两三四五六七八九](?=[公千毫英小分美欧元吨]))"
+)
+
+
+def worded_value(words: str) -> float:
+    """Return the number that a match of `WORDED_NUMBER` says."""
+    if (known := NUMBER_WORDS.get(words.lower())) is not None:
+        return float(known)
+    total = part = digit = 0.0
+    for one in words:
+        place = _PLACES.get(one)
+        if place is None:
+            digit = float(NUMBER_WORDS.get(one, 0))
+        elif place >= 1e4:
+            total, part, digit = (total + part + digit) * place, 0.0, 0.0
+        else:
+            part, digit = part + (digit or 1) * place, 0.0
+    return total + part + digit
