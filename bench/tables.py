@@ -436,6 +436,14 @@ def soak(scale: Scale) -> Table:
     return Table([f"{hours:g} hours of runs, prunes, backups and kills", ""], measure_soak(hours))
 
 
+def library(scale: Scale) -> Table:
+    """What a library of 10,000 documents takes, and how well it is searched."""
+    from bench.library import measure_library
+
+    head = ["10,000 documents, 1,000 questions in other words", "ours", "rank-bm25"]
+    return Table(head, list(measure_library(quick=scale.quick)))
+
+
 def _named(*tables: Callable[[Scale], Table]) -> dict[str, Callable[[Scale], Table]]:
     return {table.__name__: table for table in tables}
 
@@ -457,4 +465,5 @@ TABLES = USUAL | _named(
     threads,
     load,
     soak,
+    library,
 )

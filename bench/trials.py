@@ -1,4 +1,4 @@
-"""Five larger tasks, done by a scripted strong reader: before and after a change, and by a peer.
+"""Six larger tasks, done by a scripted strong reader: before and after a change, and by a peer.
 
 `python -m bench.trials WHO` does them with the package in the working folder, or with deepagents,
 and prints the results as JSON. A reader knows what it wants. When a tool refuses, it reads the
@@ -24,7 +24,14 @@ from typing import Any
 
 from bench.readers import Call, Orderly, Work
 from bench.tasks import BYTES_PER_TOKEN, ROOT, bash, create, earlier_checkout, python, read
-from bench.trial_files import office_files, research_site, shop_site, software_files
+from bench.trial_files import (
+    TOWNS,
+    articles,
+    office_files,
+    research_site,
+    shop_site,
+    software_files,
+)
 
 BEFORE = "703fcfbc"
 """The last commit at which these detours were needed."""
@@ -45,6 +52,7 @@ class Trial:
     site: Callable[[], AbstractContextManager[str]] = lambda: nullcontext("")
     peer: bool = False
     """Whether deepagents has the tools for it."""
+    who: str = "ours"
 
 
 def browse(action: str, **given: Any) -> tuple[str, dict[str, Any]]:
@@ -241,6 +249,56 @@ def _report(found: str) -> Generator[list[Call], list[str], str]:
     return f"report.md: {report}"
 
 
+_HIT = re.compile(r"^\d+\. (\S+), (lines? [\d-]+) \([^\n]*\n(.*?)(?=\n\n\d+\. |\Z)", re.M | re.S)
+_COUNT = re.compile(r"(\d+) thousand (?:passengers|riders) in 2023|In 2023 [^.]* (\d+) thousand")
+
+
+def in_articles(first: str) -> Work:
+    """Find what the trams of three towns carried, in a library whose sources contradict."""
+    found = yield [
+        ("search_library", {"query": f"{town} tram passengers 2023", "limit": 8}) for town in TOWNS
+    ]
+    hits = [_HIT.findall(text) for text in found]
+    read = yield [
+        ("search_library", {"query": f"{one[0]}, {one[1]}"})
+        for town in hits
+        for one in sorted(town, key=lambda one: "statistics" not in one[0])[:1]
+    ]
+    lines, sources = list[str](), list[str]()
+    for (town, (_, _)), some, text in zip(TOWNS.items(), hits, read, strict=True):
+        figure = next(one or other for one, other in _COUNT.findall(text))
+        differing = [
+            (path, place, number)
+            for path, place, passage in some
+            for number in {a or b for a, b in _COUNT.findall(passage)} - {figure}
+            if town.lower() in path and "assistant" not in passage
+        ]
+        source = text.split("1. ", 1)[1].partition(" (")[0]
+        sources.append(f"[{len(sources) + 1}] {source}, 3 March 2024")
+        line = f"{town}: {figure} thousand passengers [{len(sources)}]."
+        for path, place, number in differing[:1]:
+            sources.append(f"[{len(sources) + 1}] {path}, {place}, 9 January 2024")
+            line += f" A newspaper estimated {number} thousand [{len(sources)}]."
+        lines.append(line)
+    report = "\n".join([*lines, "", *sources])
+    yield [create("report.md", report)]
+    return report
+
+
+def articles_are_reported(folder: Path, answer: str) -> bool:
+    """Check the figures, the contradictions, and the sources, which must say what they are for."""
+    report = (folder / "report.md").read_text()
+    for town, (right, wrong) in TOWNS.items():
+        line = next(one for one in report.splitlines() if one.startswith(f"{town}: {right} "))
+        if (f"{wrong} thousand [" in line.partition("newspaper")[2]) != (right != wrong):
+            return False
+        for figure, number in re.findall(r"(\d+) thousand[^[]* \[(\d)\]", line):
+            [source] = re.findall(rf"^\[{number}\] (\S+),", report, re.MULTILINE)
+            if f" {figure} thousand" not in Path(source).read_text():
+                return False
+    return "999" not in report and answer.startswith(report.partition("\n")[0])
+
+
 def _wrote(name: str, *wanted: str) -> Callable[[Path, str], bool]:
     def check(folder: Path, answer: str) -> bool:
         file = folder / name
@@ -272,6 +330,11 @@ TRIALS = {
         "How many passengers did {site}/rail1, rail2, road1, road2, air1 and air2 carry? Write "
         "report.md.",
         research, _wrote("report.md", "117 and 127", "317 and 327"), site=research_site, peer=True,
+    ),
+    "research in 60 articles": Trial(
+        "How many passengers did the trams of Velmora, Dastin and Orrel carry in 2023? Write "
+        "report.md, with sources.",
+        in_articles, articles_are_reported, files=articles, who="research agent",
     ),
 }  # fmt: skip
 
@@ -313,6 +376,27 @@ async def ours(
     asked: Any = {"messages": text}
     ended = await graph.ainvoke(asked, config, context=context)
     return str(ended["answer"])
+
+
+async def researching(model: Any, folder: Path, text: str, site: str) -> str:
+    """Research, with a library of the articles."""
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from openmanus_graph import Context, build_research_graph
+    from openmanus_graph.backends.library.adding import add
+    from openmanus_graph.backends.library.store import libraries
+    from openmanus_graph.backends.web.guard import Guard
+    from openmanus_graph.config.resolve import database_url
+
+    (library,) = await asyncio.to_thread(libraries, database_url(), create="articles")
+    await asyncio.to_thread(add, library, [str(folder / "articles")], Guard())
+    graph = build_research_graph(checkpointer=InMemorySaver())
+    context = Context(model=model, workspace=str(folder), library=("articles",), listing=False)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    asked: Any = {"messages": text}
+    ended = await graph.ainvoke(asked, config, context=context)
+    claims: Any = ended.get("claims") or {}
+    return str(ended["answer"]) if not claims.get("not_found") else f"not found: {claims}"
 
 
 async def deepagents(model: Any, folder: Path, text: str, site: str) -> str:
@@ -367,6 +451,7 @@ WHO: dict[str, tuple[Any, type[Reader], Callable[[str], Work] | None]] = {
     "ours": (ours, Reader, None),
     "a plan": (partial(ours, plan=True), Reader, divided),
     "subagents": (partial(ours, more=["+delegate"]), Reader, divided),
+    "research agent": (researching, Reader, None),
     "deepagents": (deepagents, PeerReader, None),
 }
 """Who does a task, the reader that plays its model, and the work if it is not the task's."""
@@ -425,7 +510,8 @@ def rows() -> Iterator[list[str]]:
     """Yield the table's rows: each task before, now, and with deepagents."""
     with earlier_checkout(BEFORE, COPIED) as before:
         for name, trial in TRIALS.items():
-            cases = [("before", "ours", before), ("now", "ours", ROOT)]
+            cases = [("before", "ours", before), ("now", trial.who, ROOT)]
+            cases = cases if trial.who == "ours" else cases[1:]
             if trial.work is research:
                 cases += [("before, a plan", "a plan", before), ("now, a plan", "a plan", ROOT)]
                 cases += [("now, subagents", "subagents", ROOT)]

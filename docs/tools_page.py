@@ -119,6 +119,8 @@ Agents get these tools only if you add them in `tools`:
 | `read_untrusted` | read text that may contain injected instructions, such as e-mail or pages \
 that anybody can edit |
 | `memory` | keep [notes](memory.md) across threads |
+| `search_library` | find passages in [documents](library.md); `library` in the configuration, or \
+`--library`, adds it by itself |
 | `delegate` | let [another agent](agents.md#subagents) do a part of the work |
 
 With `read_untrusted`, a model without tools reads the text. The agent gets only short fields that

@@ -11,6 +11,7 @@ from .graphs.manus import build_manus_graph as build_manus_graph
 from .graphs.mcp import build_mcp_graph as build_mcp_graph
 from .graphs.planner import build_planner_graph as build_planner_graph
 from .graphs.planning import build_planning_graph as build_planning_graph
+from .graphs.research import build_research_graph as build_research_graph
 from .graphs.swe import build_swe_graph as build_swe_graph
 from .interfaces.service.stream_events import stream_events as stream_events
 from .runtime.process import close as close

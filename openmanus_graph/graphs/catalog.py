@@ -45,6 +45,11 @@ _OWN_AGENTS = {
     "data_analysis": _OwnAgent(
         "data: cleans, computes, draws charts, writes reports", tools.data_analysis_tools
     ),
+    "research": _OwnAgent(
+        "research: reads the web and the user's documents, reports with sources",
+        tools.research_tools,
+        executor=False,
+    ),
     "desktop": _OwnAgent(
         "desktop programs: uses them by mouse and keyboard", tools.desktop_tools, executor=False
     ),

@@ -325,6 +325,8 @@ class Context:
     addresses and values apply from the first step. Servers set this. Default false."""
     config: str | None = None
     """Configuration file instead of `./openmanus.toml`."""
+    library: tuple[str, ...] | None = None
+    """Names of libraries. If you set this, agents get `search_library` for them. Default: none."""
     # /fields
 
 

@@ -373,6 +373,10 @@ class Settings:
     tools: Annotated[tuple[str, ...] | None, Setting(shown="all")] = None
     """Which of the agent's tools the model gets. `+NAME` adds an
     [optional tool](tools.md#optional-tools)."""
+    library: Annotated[
+        tuple[str, ...], Setting(option="--library", trust=ALWAYS, shown="none")
+    ] = ()
+    """Names of [libraries](library.md). If you set this, agents get `search_library` for them."""
     mcp_servers: Annotated[
         tuple[MCPServer, ...],
         Setting(

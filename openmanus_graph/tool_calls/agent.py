@@ -225,7 +225,10 @@ async def _run_toolset(
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
-        tools, selection = _selected(tools, agent.optional, settings.tools)
+        wanted = settings.tools
+        if settings.library:
+            wanted = (*(wanted or ()), f"{ADD}search_library")
+        tools, selection = _selected(tools, agent.optional, wanted)
         names = [*tools] if selection is None else [name for name in selection if name in tools]
         searched = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]
         if len(searched) <= settings.search_tools_above:

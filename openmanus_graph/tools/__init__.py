@@ -22,6 +22,7 @@ _FAMILIES = {
     "delegate": "delegate",
     "execution": "python_execute bash",
     "files": "read_file str_replace_editor",
+    "library": "search_library",
     "memory": "memory",
     "planning": "planning",
     "read_untrusted": "read_untrusted",
@@ -44,9 +45,10 @@ def default_tools() -> "list[BaseTool]":
 def optional_tools() -> "list[BaseTool]":
     """Return the tools that any agent of ours gets by `tools = ["+NAME"]`.
 
-    `create_chat_completion` is offered by itself where the caller gave a response format.
+    `create_chat_completion` is offered by itself where the caller gave a response format, and
+    `search_library` where a library is named.
     """
-    return _tools("read_untrusted delegate memory create_chat_completion")
+    return _tools("read_untrusted delegate memory search_library create_chat_completion")
 
 
 def tool_names() -> set[str]:
@@ -73,6 +75,11 @@ def look_tools() -> "list[BaseTool]":
 
     traits = ((tool, traits_of(tool)) for tool in default_tools())
     return [tool for tool, known in traits if known.reads_files and known.effect == "read_only"]
+
+
+def research_tools() -> "list[BaseTool]":
+    reading = "web_search fetch_page crawl4ai search_library read_file str_replace_editor delegate"
+    return [*_tools(reading), *closing_tools()]
 
 
 def mcp_tools() -> "list[BaseTool]":

@@ -223,7 +223,7 @@ def test_every_command_of_the_agents_page_works(cli: Cli, model: OpenAIServer) -
     cli.write("openmanus.toml", "[llm]\nsees_images = true\n")  # as the desktop agent wants
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     commands = [shlex.split(text) for text in COMMAND.findall(page)]
-    assert len(commands) == page.count("```sh") == 8
+    assert len(commands) == page.count("```sh") == 9
     model.add(*[reply] * 20)
     for command, done in zip(commands, cli.run_all(*commands), strict=True):
         assert (done.code, done.stdout) == (0, "There are 17 euros.\n"), (command, done.stderr)

@@ -25,13 +25,14 @@ from openmanus_graph.tools import (
     desktop_tools,
     optional_tools,
     planner_tools,
+    research_tools,
 )
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "openmanus_graph"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "desktop", "mcp")
+AGENTS = ("manus", "browser", "planner", "swe", "data_analysis", "research", "desktop", "mcp")
 PLAN_PROMPTS = [
     *(f"plan_{part}" for part in
       ("create", "look", "looked", "workspace", "step", "step_result", "step_answer", "only_step",
@@ -156,10 +157,11 @@ def test_the_tools_page_is_as_the_code() -> None:
 
 
 def test_prompt_and_tools_are_as_in_the_snapshots() -> None:
-    every = [*default_tools(), *planner_tools(), *data_analysis_tools(), *desktop_tools()]
+    tools = (default_tools, planner_tools, data_analysis_tools, desktop_tools, research_tools)
+    every = [tool for some in tools for tool in some()]
     sent = Toolset({tool.name: tool for tool in every}, None).definitions
-    tools = {tool["function"]["name"]: tool["function"] for tool in sent}
-    found = json.dumps(tools, indent=1, ensure_ascii=False) + "\n"
+    shown = {tool["function"]["name"]: tool["function"] for tool in sent}
+    found = json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
     assert found == (SNAPSHOTS / "tools.json").read_text(encoding="utf-8")
     for name in AGENTS:
         assert own_prompt(built_agent(name)) + "\n" == (SNAPSHOTS / f"{name}_system.md").read_text(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent.parent / "openmanus_graph"
 ROOMS = (
-    "backends/browser", "backends/charts", "backends/desktop", "backends/files", "backends/mcp",
-    "backends/sandbox", "backends/snapshots", "backends/web", "config", "conversation", "demo",
-    "graphs", "interfaces", "middleware", "model_calls", "nodes", "planning", "runtime",
+    "backends/browser", "backends/charts", "backends/desktop", "backends/files",
+    "backends/library", "backends/mcp", "backends/sandbox", "backends/snapshots", "backends/web",
+    "config", "conversation", "demo", "graphs", "interfaces", "middleware", "model_calls", "nodes",
+    "planning", "runtime",
     "safety", "skills", "tool_calls", "tools",
 )  # fmt: skip
 """Those that touch workspaces."""
@@ -31,6 +32,8 @@ ALLOWED = {
     "backends/files/overview.py:_git_state": TEMPORARY,
     "backends/files/office.py:__init__": "an opened file, read through a limit",
     "backends/files/office.py:stream": "a part of an opened file",
+    "backends/library/adding.py": NAMED,
+    "backends/library/store.py": PRIVATE,
     "backends/mcp/oauth.py:forget": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:read": "logins in the person's configuration folder",
     "backends/mcp/oauth.py:update": "logins in the person's configuration folder",
@@ -102,6 +105,7 @@ ALLOWED = {
     "interfaces/cli/editor.py:_find": "only where it is; it is opened again, beneath the workspace",
     "interfaces/cli/editor.py:store_string": USERS,
     "interfaces/cli/fork.py": "the workspace's folder itself",
+    "interfaces/cli/library.py": NAMED,
     "interfaces/cli/process.py": SYSTEM,
     "interfaces/cli/servers.py:_print_when_ready": "the page, in a browser",
     "interfaces/cli/skills.py": NAMED,

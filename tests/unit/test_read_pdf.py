@@ -266,7 +266,7 @@ def test_a_very_long_document_is_saved_up_to_a_limit(
     rows = "".join(f"<p>{'x' * 99}</p>" for _ in range(20))
     (session.workspace.root / "a.html").write_text(f"<html>{rows}</html>")
     data = documents.render_request  # what the child calls
-    monkeypatch.setattr(documents, "_WHOLE_CHARS", 505)
+    monkeypatch.setattr(documents, "WHOLE_CHARS", 505)
     with (session.workspace.root / "a.html").open("rb") as file:
         request = {"kind": "html", "pages": None, "max_chars": 7000, "password": None}
         answer = data(file, {**request, "first": 1, "last": None, "whole": True})

@@ -16,8 +16,9 @@ from openmanus_graph.backends.persistence.database import (
     backend_of,
     close_databases,
     open_database,
+    open_file,
 )
-from openmanus_graph.backends.persistence.sqlite import SqliteDatabase
+from openmanus_graph.backends.persistence.sqlite import LIBRARY_VERSIONS, SqliteDatabase
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.errors import StorageError
@@ -156,10 +157,15 @@ def test_both_backends_have_the_same_columns(postgres: Postgres) -> None:
             " AND table_name NOT IN ('openmanus_schema', 'leases')"
         )
     )
-    ours = open_database(database_url()).run(
-        "SELECT tables.name, columns.name FROM sqlite_master AS tables,"
-        " pragma_table_info(tables.name) AS columns WHERE tables.type = 'table'"
-        " AND tables.name NOT LIKE 'text\\_words%' ESCAPE '\\'"
-    )
-    assert {*ours, ("texts", "words")} == theirs
+    libraries = open_file(Path("library.db").absolute(), LIBRARY_VERSIONS)
+    ours = {
+        row
+        for database in (open_database(database_url()), libraries)
+        for row in database.run(
+            "SELECT tables.name, columns.name FROM sqlite_master AS tables,"
+            " pragma_table_info(tables.name) AS columns WHERE tables.type = 'table'"
+            " AND tables.name NOT LIKE '%\\_words%' ESCAPE '\\'"
+        )
+    }
+    assert {*ours, ("texts", "words"), ("library_passages", "words")} == theirs
     close_databases()

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _MAX_HTML_BYTES = 5 * 1024 * 1024
 _MAX_NOTEBOOK_BYTES = 50 * 1024 * 1024
-_WHOLE_CHARS, _WHOLE_S = 10_000_000, 5.0  # of the text that is saved
+WHOLE_CHARS = 10_000_000
+"""Of the text of a document that is saved, or searched."""
+_WHOLE_S, _ALL_PARTS_S = 5.0, 45.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -298,18 +300,37 @@ def render_request(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def read_parts(file: BinaryIO, kind: str) -> tuple[str, list[list[str]], str]:
+    """Return what a document's parts are called (empty: a whole), their lines, and up to where."""
+    found = run_in_child(f"{__name__}:list_parts", file, {"kind": kind}, what=f"The {kind} parser")
+    return found["unit"], found["parts"], found["reached"]
+
+
+def list_parts(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    document = OPENERS[request["kind"]](file, None, Extras())
+    parts, reached = _parts(document, _ALL_PARTS_S)
+    return {"unit": document.unit, "parts": parts, "reached": reached}
+
+
 def _whole_text(document: Document) -> tuple[str, str]:
     """Return the text of all parts, and up to where; empty if it is complete."""
-    found, room, end = list[str](), _WHOLE_CHARS, time.monotonic() + _WHOLE_S
-    parts = document.choose(None) if document.choose else range(1, document.total + 1)
-    for number, part in enumerate(parts, 1):
+    parts, reached = _parts(document, _WHOLE_S)
+    return "\n".join(line for lines in parts for line in lines), reached
+
+
+def _parts(document: Document, limit_s: float) -> tuple[list[list[str]], str]:
+    """Return the lines of all parts, and up to where; empty if they are complete."""
+    found, room, end = list[list[str]](), WHOLE_CHARS, time.monotonic() + limit_s
+    for part in document.choose(None) if document.choose else range(1, document.total + 1):
+        lines = list[str]()
+        found.append(lines)
         for line in document.page(part):
             room -= len(line) + 1
             if room < 0 or time.monotonic() > end:
-                until = f"{document.unit} {number}" if document.unit else f"line {len(found)}"
-                return "\n".join(found), f" up to {until}"
-            found.append(line)
-    return "\n".join(found), ""
+                place = (document.unit, len(found)) if document.unit else ("line", len(lines))
+                return found, f" up to {place[0]} {place[1]}"
+            lines.append(line)
+    return found, ""
 
 
 def _excerpt(document: Document, pages: str | None, lines: Lines, max_chars: int) -> str:

@@ -328,7 +328,29 @@ VERSIONS: Versions = (
         """,
         "CREATE TABLE workspace_sizes (thread TEXT PRIMARY KEY, bytes {number} NOT NULL)",
     ),
+    (),
 )
+LIBRARY: Sequence[str] = (
+    """
+    CREATE TABLE libraries (
+        number {numbered}, owner TEXT NOT NULL, name TEXT NOT NULL,
+        given {number} NOT NULL DEFAULT 0, UNIQUE (owner, name)
+    )
+    """,
+    """
+    CREATE TABLE library_documents (
+        number {number} PRIMARY KEY, key TEXT NOT NULL UNIQUE, source TEXT NOT NULL,
+        digest TEXT NOT NULL, mine INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE library_passages (
+        number {number} PRIMARY KEY, about TEXT NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL
+    )
+    """,
+)
+"""The tables of libraries. The number of a document begins with that of its library, and that of a
+passage with that of its document. `given` counts the numbers that were given to documents."""
 
 
 SHARED_VERSIONS: Versions = (
@@ -359,6 +381,11 @@ SHARED_VERSIONS: Versions = (
         "CREATE INDEX threads_listed ON threads (archived, pinned, rowid)",
         "ALTER TABLE texts ADD COLUMN words TSVECTOR NOT NULL",
         "CREATE INDEX texts_words ON texts USING gin (words)",
+    ),
+    (
+        *LIBRARY,
+        "ALTER TABLE library_passages ADD COLUMN words TSVECTOR NOT NULL",
+        "CREATE INDEX library_passages_words ON library_passages USING gin (words)",
     ),
 )
 """The further tables of a database that several machines share."""

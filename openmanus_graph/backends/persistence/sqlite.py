@@ -59,8 +59,28 @@ _LOCAL_VERSIONS: backend.Versions = (
         END
         """,
     ),
+    (),
 )
 """The further tables of a local file."""
+_PASSAGE = "words_of(CAST({0}.about || ' ' || {0}.text AS BLOB))"
+LIBRARY_VERSIONS: backend.Versions = (
+    (
+        *backend.LIBRARY,
+        "CREATE VIRTUAL TABLE passage_words USING fts5(words, content='', tokenize='porter ascii')",
+        f"""
+        CREATE TRIGGER passages_added AFTER INSERT ON library_passages BEGIN
+            INSERT INTO passage_words (rowid, words) VALUES (new.number, {_PASSAGE.format("new")});
+        END
+        """,
+        f"""
+        CREATE TRIGGER passages_deleted AFTER DELETE ON library_passages BEGIN
+            INSERT INTO passage_words (passage_words, rowid, words)
+            VALUES ('delete', old.number, {_PASSAGE.format("old")});
+        END
+        """,
+    ),
+)
+"""The tables of a file of libraries."""
 VERSIONS: backend.Versions = [
     (*shared, *local) for shared, local in zip(backend.VERSIONS, _LOCAL_VERSIONS, strict=True)
 ]

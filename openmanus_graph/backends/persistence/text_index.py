@@ -1,10 +1,11 @@
-"""The index of texts by which threads are found: SQLite's FTS5, PostgreSQL's text search.
+"""The index of texts by which threads and the passages of libraries are found.
 
-A row of `texts` is a piece of a text. Its number begins with that of its thread in
-`indexed_threads`, so that neither needs an index over threads.
+It is SQLite's FTS5, or PostgreSQL's text search. A row of `texts` is a piece of a text. Its number
+begins with that of its thread in `indexed_threads`, so that neither needs an index over threads.
 """
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -37,12 +38,32 @@ INDEX_THREAD = "INSERT INTO indexed_threads (thread) VALUES (?) ON CONFLICT (thr
 _FEW_TEXTS = 20_000
 """Up to so many texts that have a word are all read, to list the threads that have it."""
 
+_ADD_PASSAGE = """
+    INSERT INTO library_passages (number, about, place, text{column})
+    SELECT number << 18 | ?, ?, ?, ?{value} FROM library_documents WHERE key = ?
+"""
+_BEST = """
+    SELECT rank, about, place, text, source, mine FROM ({found} ORDER BY rank LIMIT ?) AS found
+    JOIN library_passages AS p ON p.number = found.number
+    JOIN library_documents AS d ON d.number = p.number >> 18 ORDER BY rank, p.number
+"""
+_MOST_TERMS, _MOST_SCORED = 32, 30_000
+"""Words of a question that are looked up, and how many passages with one of them are compared."""
+Term = Sequence[str]  # words that a passage must have in a row
+
 
 class TextIndex(ABC):
     """The index of a database. All methods block; `run` executes a statement."""
 
     _add: ClassVar[str]
     """Adds a piece of a text, unless it is among the thread's last ones."""
+
+    add_passage: ClassVar[str]
+    """Adds a passage to a document. Its values: `passage_row`, and the document's key."""
+    _count: ClassVar[str]
+    """Counts the passages with numbers in a range that have a term, at most so many."""
+    _found: ClassVar[str]
+    """Selects numbers and ranks of such passages that have some of several terms."""
 
     def __init__(self, run: Callable[[str, Sequence[Any]], list[_Row]]) -> None:
         self._run = run
@@ -84,6 +105,35 @@ class TextIndex(ABC):
                 found[thread] = next(filter(None, lines), "")
         return found
 
+    def best(self, terms: Sequence[Term], within: tuple[int, int], limit: int) -> list[_Row]:
+        """Return the passages that fit a question best, by the method BM25 or one like it.
+
+        Rows have the rank (the lowest is the best) and the fields of a `Passage`. Terms that very
+        many passages have are left out, unless no others are found.
+        """
+        longest = sorted(terms, key=lambda one: len("".join(one)), reverse=True)[:_MOST_TERMS]
+        most = (*within, _MOST_SCORED)
+        counts = [(self._run(self._count, (self._query(one), *most))[0][0], one) for one in longest]
+        asked, room = list[tuple[Term, float]](), _MOST_SCORED
+        for count, term in sorted(one for one in counts if one[0]):
+            if not asked or count <= room:
+                asked.append((term, math.log(1 + _MOST_SCORED / count)))
+                room -= count
+        if not asked:
+            return []
+        return self._run(_BEST.format(found=self._found), (*self._asked(asked), *within, limit))
+
+    def passage_row(self, at: int, about: str, place: str, text: str) -> _Row:
+        """Return the values of a passage; `at` counts the passages of its document."""
+        return (at, about, place, text)
+
+    @abstractmethod
+    def _query(self, term: Term) -> str: ...
+
+    @abstractmethod
+    def _asked(self, terms: Sequence[tuple[Term, float]]) -> _Row:
+        """Return the values of `_found` for terms, each with its weight."""
+
     @abstractmethod
     def having(self, words: Sequence[str]) -> tuple[str, _Row]:
         """Return a condition on `threads`, and its values: a text has these words in this order.
@@ -96,6 +146,18 @@ class SqliteTextIndex(TextIndex):
     """The words are in the table `text_words`, which triggers of `texts` fill."""
 
     _add = _ADD.format(column="", value="")
+    add_passage = _ADD_PASSAGE.format(column="", value="")
+    _having = "FROM passage_words WHERE passage_words MATCH ? AND rowid >= ? AND rowid < ?"
+    _found = f"SELECT rowid AS number, rank {_having}"
+    _count = f"SELECT count(*) FROM (SELECT 1 {_having} LIMIT ?)"  # `rank` would be computed
+
+    @override
+    def _query(self, term: Term) -> str:
+        return f'"{" ".join(term)}"'
+
+    @override
+    def _asked(self, terms: Sequence[tuple[Term, float]]) -> _Row:
+        return (" OR ".join(self._query(term) for term, _ in terms),)  # it weighs them itself
 
     @override
     def having(self, words: Sequence[str]) -> tuple[str, _Row]:
@@ -108,12 +170,37 @@ class PostgresTextIndex(TextIndex):
     """The words are in a column of `texts`, with an index."""
 
     _add = _ADD.format(column=", words", value=", ?::tsvector")
+    add_passage = _ADD_PASSAGE.format(column=", words", value=", to_tsvector('english', ?)")
+    _count = """
+        SELECT count(*) FROM (
+            SELECT FROM library_passages WHERE words @@ to_tsquery('english', ?)
+            AND number >= ? AND number < ? LIMIT ?
+        ) AS found
+    """
+    _found = """
+        SELECT number, -sum(weight * ts_rank(words, to_tsquery('english', term), 1)) AS rank
+        FROM unnest(?::text[], ?::float8[]) AS asked (term, weight)
+        JOIN library_passages ON words @@ to_tsquery('english', term)
+        WHERE number >= ? AND number < ? GROUP BY number
+    """
 
     @override
     def _stored(self, piece: str) -> _Row:
         # The server's parser makes one word of an address, and knows no Chinese.
         words = texts.words_of(piece).split()
         return (" ".join(f"{word}:{at}" for at, word in enumerate(words, 1)),)
+
+    @override
+    def passage_row(self, at: int, about: str, place: str, text: str) -> _Row:
+        return (at, about, place, text, texts.words_of(f"{about} {text}"))
+
+    @override
+    def _query(self, term: Term) -> str:
+        return " <-> ".join(term)
+
+    @override
+    def _asked(self, terms: Sequence[tuple[Term, float]]) -> _Row:
+        return ([self._query(term) for term, _ in terms], [weight for _, weight in terms])
 
     @override
     def having(self, words: Sequence[str]) -> tuple[str, _Row]:

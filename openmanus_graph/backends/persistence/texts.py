@@ -4,6 +4,7 @@ Words are compared without case and accents. In writing without blanks between w
 Japanese, Thai and others) each character counts as a word, and a word as a row of them.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ _UNSPACED = (
 )
 _LETTER = rf"[^\W_{_UNSPACED}]"
 _WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+")
+_RUN = re.compile(rf"[{_UNSPACED}]+|{_LETTER}+")
 _ASCII = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
 """Blanks for all that `_WORD` does not find; faster."""
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -47,7 +49,7 @@ def text_of(event: Mapping[str, Any]) -> str:
 
 def pieces_of(text: str) -> list[str]:
     """Return a text in pieces for the index, as both backends can store them."""
-    stored = _storable(text.strip()[: MAX_PIECES * PIECE_CHARS])
+    stored = storable(text.strip()[: MAX_PIECES * PIECE_CHARS])
     return [stored[at : at + PIECE_CHARS] for at in range(0, len(stored), PIECE_CHARS)]
 
 
@@ -60,8 +62,20 @@ def words_of(text: str | bytes) -> str:
 
 def wanted(query: str) -> list[tuple[str, list[str]]]:
     """Return the parts of a query, each with its words, which a text must have in this order."""
-    parts = _storable(query).split()[:_MAX_PARTS]
+    parts = storable(query).split()[:_MAX_PARTS]
     return [(part, words_of(part).split()) for part in parts]
+
+
+def search_terms(text: str) -> list[tuple[str, ...]]:
+    """Return the words of a question, each once; a passage that has some of them may answer it.
+
+    In writing without blanks, two characters in a row are the unit that means something.
+    """
+    found = dict[tuple[str, ...], None]()
+    for run in _RUN.findall(_folded(storable(text))):
+        words = words_of(run).split()
+        found.update(dict.fromkeys(itertools.pairwise(words) if words[1:] else [(*words,)]))
+    return list(found)
 
 
 def line_with(asked: Sequence[Sequence[str]], text: str | bytes) -> str:
@@ -81,7 +95,7 @@ def _readable(text: str | bytes) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Return a text without half characters and zeros, which some models and terminals write."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 

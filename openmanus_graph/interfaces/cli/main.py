@@ -53,6 +53,7 @@ COMMANDS = {
         "usage:usage",
         "Show runs, tokens, dollars and time.",
     ),
+    "library": ("library:app", "Documents that you, and agents, search."),
     "memory": ("threads:memory", "Notes that agents keep for later conversations."),
 }
 """In the order of the help: the function or Typer app (`MODULE:NAME`), and its first help line.

@@ -129,6 +129,7 @@ class RunOptions:
             "OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
         ),
     ] = None
+    library: Annotated[list[str] | None, typer.Option(help="Names of libraries.")] = None
     # /options
 
     prompts: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)

@@ -1,0 +1,1 @@
+"""Libraries: named collections of documents, cut into passages that are found by their words."""

@@ -1,0 +1,11 @@
+"""The research graph: an agent that reads sources and reports what they say."""
+
+from openmanus_graph.graphs.loop import AgentBuilder
+
+build_research_graph = AgentBuilder(
+    "research",
+    "Build the research agent: it reads the web and libraries, and reports with numbered sources.",
+    "research_system",
+    "research_ending",
+)
+graph = build_research_graph()
