@@ -41,7 +41,7 @@ def mcp_servers(
     configured, problems = configured_servers(layers)
     if context.mcp_servers is None:
         chosen = tuple(server for server in configured.values() if server.enabled)
-        return chosen, tuple(problems.values())
+        return chosen, (*problems.values(), *shadowed_servers(layers))
     named = tuple(
         entry if isinstance(entry, MCPServer) else _resolve_entry(entry, configured, problems)
         for entry in context.mcp_servers
@@ -71,6 +71,19 @@ def configured_servers(layers: Sequence[Layer]) -> tuple[dict[str, MCPServer], d
             if name not in found:
                 problems.setdefault(name, f"{_left_out(layer, name)}. {reason}.")
     return found, problems
+
+
+def shadowed_servers(layers: Sequence[Layer]) -> Iterator[str]:
+    """Yield notices about servers that a less important file describes differently."""
+    counting: dict[str, tuple[MCPServer, Layer]] = {}
+    for layer in layers:
+        for name, described in layer.values.get("mcp.servers", {}).items():
+            known, owner = counting.setdefault(name, (described, layer))
+            if known != described:
+                yield (
+                    f"{layer.path}: the MCP server {name!r} is left out, because {owner.path} "
+                    "describes it differently, and counts."
+                )
 
 
 def _left_out(layer: Layer, name: str) -> str:

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import tomllib
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from openmanus_graph.config.files import Layer, changed_object, config_home, rea
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback
 from openmanus_graph.state.context import Context, ModelRole
+from openmanus_graph.state.json_values import as_list, as_object
 from openmanus_graph.state.model_settings import LlmKeys, ModelSettings, ProfileKeys
 
 if TYPE_CHECKING:
@@ -37,13 +39,14 @@ if TYPE_CHECKING:
 MAIN_USE: Mapping[str, Any] = {
     "tool_calling": "auto",
     "profile": "auto",
+    "effort": None,
     "takes_media": None,
     "requests_per_minute": None,
     "tokens_per_minute": None,
 }
 """Keys of `[llm]` that apply to the main model of any provider, and their defaults."""
 API_TYPES = {"": "openai", "openai": "openai", "azure": "azure", "aws": "bedrock"}
-_OF_ONE_MODEL = ("vision", "context_window", "takes_media", "tool_calling", "profile")
+_OF_ONE_MODEL = ("vision", "context_window", "takes_media", "tool_calling", "profile", "effort")
 USUAL_PORTS = (11434, 1234, 8000, 8080, 9931)
 """Ollama, LM Studio, vLLM, llama.cpp now and later; the first that lists a chat model is taken."""
 LOCAL_PORTS_VARIABLE = "OPENMANUS_LOCAL_PORTS"
@@ -246,34 +249,34 @@ async def find_local_server(
     """
     ports = local_ports() if ports is None else ports
     addresses = [f"http://127.0.0.1:{port}/v1" for port in ports]
-    models = await asyncio.gather(*(listed_model(address, timeout_s) for address in addresses))
-    listed = zip(addresses, models, strict=True)
-    return next(((address, model) for address, model in listed if model is not None), None)
+    asked = (asyncio.to_thread(listed_models, address, "", timeout_s) for address in addresses)
+    listed = zip(addresses, await asyncio.gather(*asked), strict=True)
+    return next(((address, models[0]) for address, models in listed if models), None)
 
 
-async def listed_model(base_url: str, timeout_s: float = 1.0) -> str | None:
-    """Return the first chat model that a server of OpenAI's protocol lists without a key."""
-    return await asyncio.to_thread(_chat_model, base_url, timeout_s)
+def listed_models(base_url: str, key: str = "", timeout_s: float = 1.0) -> list[str] | None:
+    """Return the chat models that a server of OpenAI's protocol lists. Blocks.
 
-
-def _chat_model(base_url: str, timeout_s: float) -> str | None:
+    An empty list if it lists none, without a key for example; None if nobody answers.
+    """
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https"):
         return None
     # Proxy variables must not send a question about this machine elsewhere.
     direct = [urllib.request.ProxyHandler({})] if is_loopback(parts.hostname or "") else []
     opener = urllib.request.build_opener(*direct)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
     try:
-        with opener.open(f"{base_url.rstrip('/')}/models", timeout=timeout_s) as answer:
-            listed: object = json.load(answer)
-    except (OSError, ValueError, RecursionError, http.client.HTTPException):
+        with opener.open(request, timeout=timeout_s) as answer:
+            listed = as_object(json.load(answer))
+    except (urllib.error.HTTPError, ValueError, RecursionError):
+        return []
+    except (OSError, http.client.HTTPException):
         return None
-    data = cast("dict[str, Any]", listed).get("data") if isinstance(listed, dict) else None
-    for entry in cast("list[Any]", data) if isinstance(data, list) else ():
-        name = cast("dict[str, Any]", entry).get("id") if isinstance(entry, dict) else None
-        if isinstance(name, str) and not any(part in name.lower() for part in _NOT_FOR_CHAT):
-            return name
-    return None
+    names = (as_object(entry).get("id") for entry in as_list(listed.get("data")))
+    texts = [name for name in names if isinstance(name, str)]
+    return [one for one in texts if not any(part in one.lower() for part in _NOT_FOR_CHAT)]
 
 
 KEYS_FILE, CONFIG_FILE = "credentials.json", "config.toml"

@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from openmanus_graph.config import homes
+from openmanus_graph.config.claude_files import usable_hooks
 from openmanus_graph.config.files import (
     OLD_CONFIG,
     Declared,
@@ -83,6 +84,7 @@ def resolve_settings(
     servers, server_warnings = mcp_servers(context, layers)
     private = private_folder(home, root, thread if has_thread else None)
     skills, skill_warnings = usable_skills()
+    hooks, hook_warnings = usable_hooks()
     instructions, cut = read_instructions(root)
     exposed = (
         f"The folder of our own files {private} lies in the workspace {root}, where commands can "
@@ -106,7 +108,10 @@ def resolve_settings(
         home=home,
         database=storage.database_url or DatabaseUrl.in_folder(home),
         private=private,
-        protected=_protected(home, workspace, records["browser"].profile, layers),
+        protected=(
+            *_protected(home, workspace, records["browser"].profile, layers),
+            *(path.resolve() for hook in hooks for path in hook.files),
+        ),
         own_workspace=not named,
         max_steps_set="max_steps" in values,
         mcp_servers=servers,
@@ -114,12 +119,14 @@ def resolve_settings(
         instructions=instructions,
         untrusted_instructions=bool(context.untrusted_prompt or untrusted_instructions(root)),
         skills=skills,
+        hooks=hooks,
         packages=packages,
         warnings=(
             *warnings,
             *homes.home_warnings(home),
             *cut,
             *skill_warnings,
+            *hook_warnings,
             *server_warnings,
             *_retired_engines(layers),
             *((exposed,) if private.is_relative_to(root) else ()),

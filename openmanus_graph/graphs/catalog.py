@@ -4,10 +4,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from openmanus_graph import tools
+from openmanus_graph.config.claude_files import ClaudeFile, usable_prompts
 from openmanus_graph.config.entry_points import installed, load
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
@@ -84,8 +86,14 @@ def register_agent(name: str, builder: Builder) -> None:
     _registered[name] = builder
 
 
+@cache
+def file_agents() -> dict[str, ClaudeFile]:
+    """Return the agents that files describe, by name. Blocks at first."""
+    return usable_prompts("agents")
+
+
 def agent_names() -> list[str]:
-    ours = [*_OWN_AGENTS, *_registered]
+    ours = [*dict.fromkeys([*_OWN_AGENTS, *_registered, *file_agents()])]
     return [*ours, *(point.name for point in installed("agents") if point.name not in ours)]
 
 
@@ -154,6 +162,8 @@ def describe_agent(name: str) -> str:
         return _OWN_AGENTS[name].description
     if name not in agent_names():
         return ""
+    if name in file_agents():
+        return file_agents()[name].about
     return (_builder(name).__doc__ or "").strip().partition("\n")[0]
 
 
@@ -197,6 +207,9 @@ def _built(name: str) -> Any:
 def _builder(name: str) -> Builder:
     if name in _registered:
         return _registered[name]
+    if name in file_agents():
+        described = import_module("openmanus_graph.graphs.described")
+        return partial(described.build_described_graph, file_agents()[name])
     if name in _OWN_AGENTS:
         module = import_module(f"openmanus_graph.graphs.{name}")
         return getattr(module, f"build_{name}_graph")  # type: ignore[no-any-return]  # ours

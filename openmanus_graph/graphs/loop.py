@@ -173,8 +173,9 @@ class AgentBuilder:
         takes_configured: bool = False,
         needs_servers: bool = False,
         needed_tool: str = "",
+        text: str = "",
     ) -> None:
-        """Define the agent."""
+        """Define the agent; `text` takes the place of the prompt `system`."""
         self._agent = Agent(
             agent,
             system,
@@ -185,6 +186,7 @@ class AgentBuilder:
             structured_tool=structured_completion,
             optional=optional_tools,
             subagents=default_executors,
+            text=text,
         )
         self.__name__ = f"build_{agent}_graph"
         arguments = (inspect.getdoc(AgentBuilder.__call__) or "").partition("\n\n")[2]

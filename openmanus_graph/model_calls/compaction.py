@@ -28,6 +28,7 @@ from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.checkpoint_lineage import own_checkpoint
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.hooks import run_hooks
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
 from openmanus_graph.runtime.observations import keep_replaced
 from openmanus_graph.runtime.session import Session
@@ -94,6 +95,10 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
         if len(call.history) > 1 if refusals else is_full(call, window):
             writer = SummaryWriter(call, session, emit)
             least_chars = LEAST_SUMMARY_CHARS if refusals else 0
+            wished = history.COMPACT_KEY in call.history[-1].additional_kwargs
+            trigger = "manual" if wished else "auto"
+            about = {"trigger": trigger, "custom_instructions": ""}
+            await run_hooks(session, "PreCompact", about, emit, (trigger,))
             try:
                 compacted = await compact(call, window, writer, emit, least_chars)
             except LimitReached as limit:

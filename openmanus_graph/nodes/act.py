@@ -1,13 +1,17 @@
 """`act`: runs one sequential group of tool calls."""
 
 import time
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
+from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from openmanus_graph.nodes.user_hooks import hooks_at_question
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.limits import Progress
 from openmanus_graph.runtime.middleware import with_hook, with_updates
@@ -15,10 +19,10 @@ from openmanus_graph.runtime.session import Session, changed_state
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.tool_runtime import Subagents
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ActInput, active_plan, add_usage, no_usage
+from openmanus_graph.state.manus import ActInput, PendingCall, active_plan, add_usage, no_usage
 from openmanus_graph.state.planning import ShownPlan
 from openmanus_graph.tool_calls.agent import Agent, resolve_tools
-from openmanus_graph.tool_calls.context import open_call_context
+from openmanus_graph.tool_calls.context import ToolCallContext, open_call_context
 from openmanus_graph.tool_calls.permission import request_permissions
 from openmanus_graph.tool_calls.questions import UNBELIEVED, believed, seal
 from openmanus_graph.tool_calls.run_call import run_call
@@ -43,14 +47,11 @@ async def act(
     if agent.subagents is not None:
         before = Progress(state.get("step_count", 0), state["usage"], elapsed_s)
         context.subagents = Subagents(agent.subagents, context.config, before)
-    if hooks := with_hook(agent.middleware, "wrap_tool_call"):
-        from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call
-
-        run = partial(run_wrapped_call, middleware=hooks)  # only they know what will run
-        messages = [await run(call, context) for call in state["calls"]]
-    else:
-        await request_permissions(state["calls"], context)
-        messages = [await run_call(call, context) for call in state["calls"]]
+    try:
+        messages = await run_group(state["calls"], context, agent)
+    except GraphInterrupt as waiting:
+        await hooks_at_question(session, waiting, emit)
+        raise
     spent = (one.artifact["usage"] for one in messages if "usage" in (one.artifact or ()))
     update: dict[str, Any] = {
         "messages": messages,
@@ -72,6 +73,18 @@ async def act(
         if active is not None and (event := shown.next_event(active)):
             emit(event)
     return with_updates(update, context.updates)
+
+
+async def run_group(
+    calls: Sequence[PendingCall], context: ToolCallContext, agent: Agent
+) -> list[ToolMessage]:
+    if hooks := with_hook(agent.middleware, "wrap_tool_call"):
+        from openmanus_graph.tool_calls.wrapped_call import run_wrapped_call
+
+        run = partial(run_wrapped_call, middleware=hooks)  # only they know what will run
+        return [await run(call, context) for call in calls]
+    await request_permissions(calls, context)
+    return [await run_call(call, context) for call in calls]
 
 
 async def believed_approvals(

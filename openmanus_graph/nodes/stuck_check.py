@@ -31,6 +31,7 @@ from openmanus_graph.conversation.stuck import StuckLevel, detect_stuck
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls.run_models import asks_small_model
 from openmanus_graph.nodes.think import sends_of_calls
+from openmanus_graph.nodes.user_hooks import hooks_at_stop
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import changed_files, find_named_files
 from openmanus_graph.runtime.events import notice
@@ -120,7 +121,10 @@ async def end_or_steer(
     steering = await steering_reader(session)
     # An unread steering message keeps the run from ending.
     if ended is not None and not await steering.unread(state.get("steering", [])):
-        return ended
+        goes_on = ended["status"] == "finished" and await hooks_at_stop(
+            session, messages, runtime.stream_writer
+        )
+        return {"messages": goes_on, "hint": ""} if goes_on else ended
     if stuck.level == "stop":
         runtime.stream_writer({"type": "limit", "reason": "stuck"})
         return {"status": "stopped", "stop_reason": "stuck"}

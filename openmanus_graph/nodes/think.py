@@ -34,6 +34,7 @@ from openmanus_graph.nodes.think_request import (
     build_call,
     with_new_environment,
 )
+from openmanus_graph.nodes.user_hooks import BLOCKED, hooks_at_prompt, hooks_at_stop
 from openmanus_graph.runtime import artifacts, limits, replaying, session_registry
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.middleware import with_hook, with_updates
@@ -58,7 +59,12 @@ async def think(
     tools = await resolve_tools(agent, step.session, step.emit, refresh=True)
     if reason := tools.fatal_reason if history.has_task(step.state["messages"]) else NO_TASK:
         return {**step.begun, **failure(reason)}
-    step = await with_new_environment(step, tools)
+    run = step.state["run_message"]
+    hooked = await hooks_at_prompt(step.session, step.state["messages"], run, step.emit)
+    if hooked.refuses:
+        blocked = step.state["messages"][-1].model_copy(update={"content": BLOCKED})
+        return {**step.begun, **failure(hooked.reason), "messages": [blocked]}
+    step = await with_new_environment(step, tools, hooked.context)
     middleware = None
     if hooks := with_hook(agent.middleware, "wrap_model_call"):
         # Only here, as it imports `langchain.agents`, a tenth of the time to start.
@@ -187,6 +193,9 @@ async def new_messages(step: AgentStep, result: ModelCallResult, *, answered: bo
         return {"messages": [*step.reported]}  # nothing was read
     late = await step.steering.unread([*step.read_before, *_ids(step.unread)]) if answered else []
     announce(late, step.emit)
+    if answered and not late and result.reply is not None:
+        said = [*step.state["messages"], result.reply]
+        late = await hooks_at_stop(step.session, said, step.emit)
     new = [*([] if result.reply is None else [result.reply]), *late]
     compacted = result.compacted
     return {

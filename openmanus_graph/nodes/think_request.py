@@ -82,22 +82,40 @@ class AgentStep:
     """The run's user message, if its environment is new."""
 
 
-async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentStep:
+async def with_new_environment(
+    step: AgentStep, tools: ResolvedTools, told_by_hooks: str = ""
+) -> AgentStep:
     """Add what is new in the agent's environment to the run's user message.
 
-    Not for an agent with the caller's own system prompt.
+    An agent with the caller's own system prompt gets only what hooks tell.
     """
     settings, messages = step.session.settings, step.state["messages"]
     user = history.last_user_message(messages)
     own_prompt = settings.prompts.get("system") or step.agent.prompts.get("system")
-    if user is None or own_prompt is not None:
+    facts = {"hooks": render("told_by_hooks", text=told_by_hooks)} if told_by_hooks else {}
+    heads: list[str] = []
+    if user is None or (own_prompt is not None and not facts):
         return step
+    if own_prompt is None:
+        own, heads = await _own_facts(step, tools, user)
+        facts = own | facts
+    known = with_environment(messages, recorder.with_recorded_folders(facts, step.session), heads)
+    if known is None:
+        return step
+    reported = [one for one in known if one.id == user.id]
+    return replace(step, state={**step.state, "messages": known}, reported=reported)
+
+
+async def _own_facts(
+    step: AgentStep, tools: ResolvedTools, user: HumanMessage
+) -> tuple[dict[str, str], list[str]]:
+    """Return what an agent of ours is told, by name, and the files whose content it is shown."""
+    settings, heads = step.session.settings, list[str]()
     facts = await environment(step.session, step.agent.tools, step.state["run_date"])
     if READ_FILE in step.agent.tools and settings.skills:
         copy = partial(copy_skills, settings.skills, step.session.workspace)
         where = await recorder.fact_of_run(step.session, "skills folder", copy, str)
         facts["skills"] = render("skills_folder", folder=str(where))
-    heads: list[str] = []
     if ENVIRONMENT_KEY not in user.additional_kwargs:  # the run begins
         if MEMORY in tools.toolset.tools:
             from openmanus_graph.tools.memory import memory_prompt  # which few runs have
@@ -108,11 +126,7 @@ async def with_new_environment(step: AgentStep, tools: ResolvedTools) -> AgentSt
             run = step.state["run_message"]
             words = provenance.person_words(user)
             facts[LISTING], heads = await file_listing(step.session, run, words)
-    known = with_environment(messages, recorder.with_recorded_folders(facts, step.session), heads)
-    if known is None:
-        return step
-    reported = [one for one in known if one.id == user.id]
-    return replace(step, state={**step.state, "messages": known}, reported=reported)
+    return facts, heads
 
 
 async def build_call(
@@ -177,7 +191,8 @@ def own_prompt(agent: Agent, *, hands_over: bool = False) -> str:
     """Return what an agent does, the rules for the tools that it has, and how it ends."""
     rules = (name for name, tools in _RULES.items() if tools <= agent.tools.keys())
     ending = "step_ending" if hands_over else agent.ending
-    return "\n".join(map(render, (agent.system_prompt, *rules, ending)))
+    role = agent.text or render(agent.system_prompt)
+    return "\n".join((role, *map(render, (*rules, ending))))
 
 
 def reminder(step: AgentStep, tools: ResolvedTools) -> str:

@@ -293,6 +293,10 @@ class ExecutorRun:
             response_format=None,
             prompts=None,
         )
+        # Set for an agent whose file names a model; another provider has another address.
+        model = str(((executor.config or {}).get("metadata") or {}).get("openmanus_model") or "")
+        if model:
+            self._context = replace(self._context, model=model, base_url=None)
         self._messages = list(messages)
         self._values: dict[str, Any] = {"messages": self._messages}
         self.written_files = WrittenFiles(session.workspace)

@@ -113,6 +113,8 @@ class Notice(_StepsEvent):
     type: Literal["notice"]
     level: Literal["info", "warning", "error"]
     text: str
+    hook: NotRequired[dict[str, str]]
+    """Only in notices about one of the user's hooks: its `event`, `command` and `decision`."""
 
 
 class InterruptEvent(_StepsEvent):

@@ -18,6 +18,7 @@ MediaKind = Literal["audio", "video"]
 MEDIA_KINDS: tuple[MediaKind, ...] = ("audio", "video")
 ToolCalling = Literal["auto", "native", "text", "constrained"]
 ModelSize = Literal["auto", "small", "standard"]
+Effort = Literal["low", "medium", "high"]
 AnswerCheck = Literal["off", "mark", "ask", "fail"]
 CodeMode = Literal["auto", "on", "off"]
 ModelRole = Literal["compaction", "check", "extract", "plan"]
@@ -327,6 +328,9 @@ class Context:
     """Configuration file instead of `./openmanus.toml`."""
     library: tuple[str, ...] | None = None
     """Names of libraries. If you set this, agents get `search_library` for them. Default: none."""
+    effort: Effort | None = None
+    """How much the main model reasons before it replies. It has no effect on models that do not
+    reason. Default: the provider's."""
     # /fields
 
 
@@ -340,3 +344,23 @@ class Skill:
     folder: Path
     digest: str
     """Of the names and contents of all its files."""
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A command of the user's that runs at an event of a run (docs/hooks.md)."""
+
+    event: str
+    matcher: str
+    """Names of tools, or a regular expression; empty for all."""
+    command: tuple[str, ...]
+    shown: str
+    """The command as its file has it."""
+    folder: Path
+    """The working folder, where it runs."""
+    timeout_s: float
+    blocks_on_failure: bool
+    files: tuple[Path, ...]
+    """The files of the folder that the command names. The tools cannot change them."""
+    digest: str
+    """Of these files when the user trusted them."""

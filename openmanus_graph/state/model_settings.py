@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt, SecretStr
 
 from openmanus_graph.state.context import (
     MEDIA_KINDS,
+    Effort,
     MediaKind,
     ModelInstance,
     ModelSize,
@@ -53,6 +54,8 @@ class ModelSettings:
     """How it calls tools."""
     profile: ModelSize = "auto"
     """Whether it is asked as small models are."""
+    effort: Effort | None = None
+    """How much it reasons. None: as its provider decides."""
     requests_per_minute: int | None = None
     """Of all agents together. None: no limit."""
     tokens_per_minute: int | None = None
@@ -160,6 +163,8 @@ class ProfileKeys:
     """How this model calls tools, as in `[llm]`."""
     profile: ModelSize = "auto"
     """How this model is used, as in `[llm]`."""
+    effort: Effort | None = None
+    """How much this model reasons, as in `[llm]`."""
     requests_per_minute: PositiveInt | None = None
     """Maximum number of requests per minute to this model."""
     tokens_per_minute: PositiveInt | None = None
@@ -193,6 +198,12 @@ class ModelUseKeys:
     """How the main model is used. `small`: a short prompt, few tools, one step at a time and strict
     answer checks. `standard`: the normal prompt. `auto`: `small` below 8 billion parameters, if the
     server or the name shows the size."""
+    effort: Annotated[
+        Effort | None,
+        Setting(context="effort", option="--effort", shown="the provider's"),
+    ] = None
+    """How much the main model reasons before it replies. It has no effect on models that do not
+    reason."""
     takes_media: Annotated[
         tuple[MediaKind, ...] | None, Setting(shown="known for most models", accepts=MEDIA_KINDS)
     ] = None

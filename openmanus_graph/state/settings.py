@@ -19,6 +19,7 @@ from openmanus_graph.state.context import (
     AnswerCheck,
     CodeMode,
     FileServer,
+    Hook,
     MCPServer,
     ModelInstance,
     ModelRole,
@@ -425,6 +426,8 @@ class Settings:
     of the prompt is somebody else's."""
     skills: tuple[Skill, ...] = ()
     """What the model may read and run for certain tasks."""
+    hooks: tuple[Hook, ...] = ()
+    """The user's commands at events of the run."""
     packages: Mapping[type[Any], Any] = field(default_factory=dict[type[Any], Any])
     """The settings that installed packages add, by their class."""
     warnings: tuple[str, ...] = ()

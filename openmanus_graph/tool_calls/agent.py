@@ -54,6 +54,8 @@ class Agent:
     name: str
     system_prompt: str
     """Name of the agent's own prompt, see `prompts`."""
+    text: str = field(default="", kw_only=True)
+    """The agent's own prompt, if a file describes the agent."""
     ending: str
     """Name of its part that says how a run ends: a step of a plan has another one."""
     tools: Mapping[str, BaseTool] = field(default_factory=dict[str, BaseTool])

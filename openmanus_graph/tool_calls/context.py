@@ -17,6 +17,7 @@ from openmanus_graph.model_calls.budget import keeps_summary_reserve
 from openmanus_graph.model_calls.run_models import run_models
 from openmanus_graph.runtime import checkpoint_lineage, limits, output, replaying
 from openmanus_graph.runtime.events import Emit
+from openmanus_graph.runtime.hooks import NOTHING, HookResult
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Subagents
@@ -57,6 +58,8 @@ class ToolCallContext:
     """What a person approved for the rest of the run, by these calls too."""
     approved_values: list[str] = field(default_factory=list[str])
     """Values that a person approved for the rest of the thread, by these calls too."""
+    hook_results: dict[EffectKey, HookResult] = field(default_factory=dict[EffectKey, HookResult])
+    """What the user's hooks decided about calls of the group."""
     subagents: Subagents | None = None
     """The agents that a call may run inside; None if there are none."""
     updates: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -87,6 +90,8 @@ class CallExecution:
     """Tells executions of one call apart, if a middleware repeats or changes the call."""
     server_task: str = ""
     """The task as which another side runs the call already; from the ledger."""
+    hooked: HookResult = NOTHING
+    """What the user's hooks decided about it."""
     raised: Exception | None = None
     """The tool's exception; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None

@@ -29,6 +29,7 @@ from openmanus_graph.safety.policy import (
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.state.manus import PendingCall
+from openmanus_graph.tool_calls.call_hooks import before_call, with_hooks
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.questions import Questions, believed, seal
@@ -58,6 +59,13 @@ class Permission:
     """Values that a person allowed for the rest of the thread by this approval."""
     said: Sequence[str] = ()
     """What a person wrote with the decision: it verifies what it names."""
+
+
+async def prepare(execution: CallExecution) -> None:
+    """Validate a call, and let the user's hooks decide about it. ToolError: what is wrong."""
+    validate(execution)
+    if (await before_call(execution)).args is not None:
+        validate(execution)
 
 
 def validate(execution: CallExecution) -> None:
@@ -204,7 +212,8 @@ async def evaluate(
         settings if policy is None else replace(settings, policy=policy),
         execution.context.remembered_approvals,
     )
-    return await asyncio.to_thread(look_up) if settings.rules else look_up()
+    verdict = await asyncio.to_thread(look_up) if settings.rules else look_up()
+    return with_hooks(verdict, execution.hooked, settings.policy)
 
 
 def _refused(execution: CallExecution, args: Mapping[str, Any]) -> set[str]:
@@ -263,7 +272,7 @@ async def _all_answers(asking: Sequence[Any]) -> list[str | None]:
 async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
     """Return why a person must be asked about a call; None if that is not needed."""
     try:
-        validate(execution)
+        await prepare(execution)
     except ToolError:
         return None  # reported when it runs
     if process_has_ended(execution):

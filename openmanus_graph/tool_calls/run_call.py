@@ -32,6 +32,7 @@ from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
+from openmanus_graph.tool_calls.call_hooks import after_call
 from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
 from openmanus_graph.tool_calls.cell import Cell, add_calls_of, run_calls_left
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -40,8 +41,8 @@ from openmanus_graph.tool_calls.permission import (
     RejectedError,
     evaluate,
     permission_at_once,
+    prepare,
     request_permission,
-    validate,
 )
 from openmanus_graph.tool_calls.questions import believed, seal
 
@@ -82,6 +83,8 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
             execution.announce(call["args"])
             said = [error.reason] if isinstance(error, RejectedError) and error.reason else ()
             observation = Observation(str(error), failed=True, trusted_text=True, said=said)
+            if execution.hooked.stops is not None:
+                observation = replace(observation, ends_run="failure")
         if observation.raised is not None and execution.raised is None:  # from the ledger
             execution.raised = exception_of(observation.raised)
         failure = execution.raised or refusal or errors.ToolError("")
@@ -99,7 +102,7 @@ async def run_to_message(execution: CallExecution) -> ToolMessage:
 
 async def execute_once(execution: CallExecution) -> Observation:
     """Return a call's observation: from the ledger, or by running it. ToolError: it may not run."""
-    validate(execution)
+    await prepare(execution)
     permission = await permission_at_once(execution)
     entry = await find_entry(execution, begin=permission is not None)
     if entry is not None and entry.outcome is not None:
@@ -125,9 +128,10 @@ async def execute_once(execution: CallExecution) -> Observation:
     observation = await execution.recorded.run(permission.args, tool)
     if permission.said:
         observation = replace(observation, said=permission.said)
-    observation = shown_once(execution, permission.args, observation)
+    shown = shown_once(execution, permission.args, observation)
+    observation = await after_call(execution, permission.args, shown)
     await record_outcome(execution, permission, observation)
-    edited = permission.args != execution.call["args"]
+    edited = permission.args != execution.call["args"] or execution.hooked.args is not None
     return replace(observation, edited=True) if edited else observation
 
 
@@ -168,7 +172,7 @@ async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observ
     }
     raised = outcome.get("raised")  # JSON made lists of tuples
     found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
-    found["edited"] = entry.args != execution.call["args"]
+    found["edited"] = execution.hooked.args is not None or entry.args != execution.call["args"]
     return Observation(**found)
 
 

@@ -5,7 +5,6 @@ what it is. Each call of the handler is a separate execution, which is not repea
 once it has ended.
 """
 
-import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Sequence
@@ -22,14 +21,12 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.model_calls.budget import (
     counting_external_calls,
     exclude_from_external_calls,
-    shared_budget,
 )
 from openmanus_graph.runtime.events import plan_step_of
 from openmanus_graph.runtime.middleware import added_messages, command_update, wrapped
-from openmanus_graph.safety.information_flow import add_questions
-from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.interrupts import as_approval
 from openmanus_graph.state.manus import PendingCall, add_usage, no_usage
+from openmanus_graph.tool_calls.call_hooks import judge_changed
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.run_call import run_call, run_to_message
 from openmanus_graph.tool_calls.toolset import tool_call_request
@@ -138,16 +135,7 @@ class _WrappedCall:
             occurrence=self._call["occurrence"],
             problem=None,
         )
-        context, budget = self._context, shared_budget()
-        reply = JudgedReply(
-            self._messages,
-            context.toolset.traits,
-            context.toolset.untrusted_prompt,
-            context.session.settings.sandbox.network,
-            context.approved_values,
-        )
-        shared = None if budget is None else budget.openings
-        await asyncio.to_thread(add_questions, call, reply, shared)
+        await judge_changed(call, self._messages, self._context)
         return call
 
     async def _result(self, through: Awaitable[Any]) -> Any:

@@ -20,17 +20,20 @@ REFUSED = Reply(
 
 
 def test_a_model_is_set_up_and_a_wrong_key_is_not_kept(bare_cli: Cli, model: OpenAIServer) -> None:
-    cli = bare_cli
-    model.add(REFUSED, Reply("ok"), Reply("Hello."))
+    cli, model.models = bare_cli, ("test-model", "other")
+    model.add(REFUSED, REFUSED, Reply("ok"), Reply("Hello."))
     with Terminal(cli, "init") as terminal:
         terminal.see("Provider [")
         terminal.type(f"{model.base_url}\r")
-        terminal.see("Key (empty: none): ")
-        terminal.type(f"{WRONG}\r")
-        terminal.see("Model [")
+        terminal.see("It offers: test-model, other.")
+        terminal.see("Model [test-model]: ")
+        assert "Key" not in terminal.screen, "who lists models to anybody may need none"
         terminal.type("my-model\r")
         terminal.see("Key (not shown): ")
         assert "key refused" in terminal.screen
+        terminal.type(f"{WRONG}\r")
+        terminal.see("key refused")
+        terminal.see("Key (not shown): ")
         terminal.type(f"{RIGHT}\r")
         assert terminal.finish() == 0
         assert WRONG not in terminal.raw
@@ -59,8 +62,6 @@ def test_the_window_that_a_local_server_tells_is_stored_and_examined(
     with Terminal(cli, "init", columns=120) as terminal:
         terminal.see("with the model qwen.gguf")
         terminal.type(f"http://127.0.0.1:{model.port}\r")
-        terminal.see("Key (empty: none): ")
-        terminal.type("\r")
         terminal.see("Model [qwen.gguf]: ")
         terminal.type("\r")
         assert terminal.finish() == 0
@@ -92,12 +93,27 @@ def test_a_server_at_any_address_is_asked_for_its_model(bare_cli: Cli, model: Op
     with Terminal(bare_cli, "init", "--base-url", model.base_url, columns=120) as terminal:
         terminal.see(f"Provider [{model.base_url}]: ")
         terminal.type("\r")
-        terminal.see("Key (empty: none): ")
-        terminal.type("\r")
         terminal.see("Model [qwen.gguf]: ")
         terminal.type("\r")
         assert terminal.finish() == 0
     assert [request.body["model"] for request in model.requests] == ["qwen.gguf"]
+
+
+def test_a_server_that_lists_nothing_is_asked_with_a_key_and_one_that_is_down_not_at_all(
+    bare_cli: Cli, model: OpenAIServer
+) -> None:
+    bare_cli.env[LOCAL_PORTS_VARIABLE] = ""
+    model.models = ()
+    with Terminal(bare_cli, "init") as terminal:
+        terminal.see("Provider [")
+        terminal.type(f"{DEAD}\r")
+        terminal.see(f"Nobody answers at {DEAD}. Start the server, or correct this.")
+        terminal.see(f"Provider [{DEAD}]: ")
+        assert "Key" not in terminal.screen
+        terminal.type(f"{model.base_url}\r")
+        terminal.see("Key (empty: none): ")
+        terminal.type("\x04")
+        assert terminal.finish() == 130
 
 
 def test_doctor_says_that_no_server_answers(bare_cli: Cli) -> None:

@@ -40,7 +40,8 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
     bare: Served, browser: Browser, tmp_path: Path
 ) -> None:
     refusal = Reply(status=401, error={"message": f"Incorrect API key provided: {WRONG}"})
-    with OpenAIServer([refusal, Reply(text="ready"), Reply(text="Hello.")]) as model:
+    first = Reply(status=401, error={"message": "You did not provide an API key."})
+    with OpenAIServer([first, refusal, Reply(text="ready"), Reply(text="Hello.")]) as model:
         tab = Tab(browser, bare).open()
         page = tab.page
         form = page.locator(".welcome .setup")
@@ -48,8 +49,17 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
         assert "null" not in page.locator("body").inner_text()
         assert violations(tab) == []
         expect(page.get_by_role("textbox", name="Task", exact=True)).to_be_hidden()
+        form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+        form.get_by_label("Address").press("Tab")
+        expect(form.get_by_text("Nobody answers there.")).to_be_visible()
+        expect(form.get_by_label("Key")).to_be_hidden()
         form.get_by_label("Address").fill(model.base_url)
+        form.get_by_label("Address").press("Tab")
+        expect(form.get_by_label("Model")).to_have_value("test-model")
+        expect(form.get_by_label("Key")).to_be_hidden()
         form.get_by_label("Model").fill("some-model")
+        form.get_by_role("button", name="Try and keep it").click()
+        expect(form.get_by_role("alert")).to_contain_text("401")
         form.get_by_label("Key").fill(WRONG)
         form.get_by_role("button", name="Try and keep it").click()
         expect(form.get_by_role("alert")).to_contain_text("401")
@@ -71,6 +81,25 @@ def test_a_model_is_tried_and_kept_only_if_it_answers(
     holding = [path for path in tmp_path.rglob("*") if path.is_file() and path != keys
                and re.search(b"sk-(right|wrong)-0123", path.read_bytes())]  # fmt: skip
     assert holding == []
+
+
+def test_values_that_mcp_servers_want_are_asked_for(
+    bare: Served, browser: Browser, tmp_path: Path
+) -> None:
+    server = {"command": "node", "args": ["server.js"], "env": {"TOKEN": "${input:shop-token}"}}
+    wanted = {"id": "shop-token", "description": "Token of the shop", "password": True}
+    path = tmp_path / "config" / "openmanus" / "mcp.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"servers": {"shop": server}, "inputs": [wanted]}))
+    tab = Tab(browser, bare).open()
+    form = tab.page.locator(".inputs")
+    expect(form.get_by_label("Token of the shop")).to_have_attribute("type", "password")
+    form.get_by_label("Token of the shop").fill("t0ken-of-the-shop")
+    form.get_by_role("button", name="Keep it").click()
+    expect(form.get_by_label("Token of the shop")).to_be_hidden()
+    tab.close()
+    kept = json.loads((path.parent / "credentials.json").read_text())
+    assert kept == {f"mcp-input {path} shop-token": {"key": "t0ken-of-the-shop"}}
 
 
 @pytest.mark.exhaustive

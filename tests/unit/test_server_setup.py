@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.server.page_routes import ModelForm, choose_model
+from openmanus_graph.interfaces.server.setup import ModelForm, choose_model
 from tests.support.openai_script import Reply
 from tests.support.openai_server import OpenAIServer
 

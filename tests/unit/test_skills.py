@@ -1,7 +1,11 @@
 """Skills: where they are found, what makes one valid, and whose are trusted."""
 
+import io
 import json
 import os
+import subprocess
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +24,13 @@ from openmanus_graph.config.instructions import (
     usable_skills,
 )
 from openmanus_graph.config.resolve import resolve_settings
-from openmanus_graph.interfaces.cli.skills import add_skill, list_skills, show_skill, trust
+from openmanus_graph.interfaces.cli.skills import (
+    add_skill,
+    list_skills,
+    remove_skill,
+    show_skill,
+    trust,
+)
 from openmanus_graph.runtime.output import copy_skills, skills_folder
 from openmanus_graph.runtime.workspace import Workspace
 
@@ -392,3 +402,58 @@ def test_what_is_no_skill_is_not_added(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     with pytest.raises(ConfigError, match="is not a skill: it has no SKILL.md"):
         add_skill(str(tmp_path / "bad"))
+
+
+def packed(folder: Path, *, with_link: bool = False) -> Path:
+    make_skill(folder / "content" / "mine")
+    archive = folder / "skills.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder / "content", "content")
+        if with_link:
+            link = tarfile.TarInfo("content/mine/out")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+    return archive
+
+
+def test_skills_come_from_archives_and_repositories_after_they_were_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, target = packed(tmp_path), config_home() / "skills" / "mine"
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert add_skill(str(archive)) == 0
+    assert ("Its files: SKILL.md" in capsys.readouterr().err, target.exists()) == (True, False)
+    assert add_skill(str(archive), yes=True) == 0
+    assert remove_skill("mine") == 0
+    assert not target.exists()
+    with pytest.raises(ConfigError, match="You have no skill mine"):
+        remove_skill("mine")
+    with pytest.raises(ConfigError, match="You have no skill"):
+        remove_skill("../skills")
+    folder = tmp_path / "content"
+    with zipfile.ZipFile(tmp_path / "skills.zip", "w") as written:
+        written.write(folder / "mine" / "SKILL.md", "mine/SKILL.md")
+        written.writestr("../outside.txt", "x")
+    add_skill(str(tmp_path / "skills.zip"), yes=True)
+    assert (target.exists(), (tmp_path.parent / "outside.txt").exists()) == (True, False)
+    remove_skill("mine")
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "x")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    add_skill(f"file://{folder}", yes=True)
+    assert [skill.name for skill in usable_skills()[0]] == ["mine"]
+
+
+def test_archives_that_lead_out_or_are_none_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="cannot be unpacked"):
+        add_skill(str(packed(tmp_path, with_link=True)), yes=True)
+    (tmp_path / "bad.zip").write_text("no zip")
+    with pytest.raises(ConfigError, match="cannot be unpacked"):
+        add_skill(str(tmp_path / "bad.zip"), yes=True)
+    with pytest.raises(ConfigError, match="cannot be fetched"):
+        add_skill(f"file://{tmp_path}/none", yes=True)
+    monkeypatch.setattr("openmanus_graph.interfaces.cli.skills.MAX_UNPACKED_FILES", 1)
+    with pytest.raises(ConfigError, match="too large"):
+        add_skill(str(tmp_path / "skills.tar.gz"), yes=True)

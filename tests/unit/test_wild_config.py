@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from openmanus_graph.config.files import read_layer
-from openmanus_graph.config.mcp import INPUT, configured_servers, missing_inputs
+from openmanus_graph.config.files import Layer, read_layer
+from openmanus_graph.config.mcp import INPUT, configured_servers, mcp_servers, missing_inputs
 from openmanus_graph.config.model import store_key
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.state.context import MCPServer
+from openmanus_graph.state.context import Context, MCPServer
 
 WILD = Path(__file__).parent.parent / "wild"
 REMOTE = MCPServer("remote", url="https://remote.example.com/mcp", headers={"X-Key": "t0ken"})
@@ -159,3 +159,20 @@ def test_a_value_that_was_given_belongs_to_one_file(tmp_path: Path) -> None:
     assert servers_of(mine)[0]["tracker"].env["TOKEN"] == "given-value"
     assert "tracker" in servers_of(other)[1]
     assert known_secrets().remove_from("it is given-value") == "it is [secret removed]"
+
+
+def test_of_two_files_that_describe_a_server_differently_the_first_counts_with_a_notice(
+    tmp_path: Path,
+) -> None:
+    layers: list[Layer] = []
+    for name, command in (("mine", "node"), ("theirs", "bash"), ("same", "node")):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"mcpServers": {"shop": {"command": command}}}))
+        layer = read_layer(path, None)
+        assert layer is not None
+        layers.append(layer)
+    servers, warnings = mcp_servers(Context(), layers)
+    assert [server.command for server in servers] == ["node"]
+    (notice,) = warnings
+    assert notice.startswith(f"{tmp_path / 'theirs.json'}: the MCP server 'shop' is left out")
+    assert str(tmp_path / "mine.json") in notice

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from openmanus_graph.backends.models.dialects import is_openai
+from openmanus_graph.backends.models.effort import effort_options
 from openmanus_graph.backends.models.endpoint import environment_proxy, tls_context
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.spec import (
@@ -98,7 +100,8 @@ def _shared(
     spec: ModelSpec, settings: ModelSettings, loop: asyncio.AbstractEventLoop
 ) -> BaseChatModel:
     key = api_key(spec, settings)
-    options = json.dumps(dict(settings.options), sort_keys=True, default=repr)
+    given = {**settings.options, "effort": settings.effort}
+    options = json.dumps(given, sort_keys=True, default=repr)
     place = str(spec), base_url(spec, settings), key, settings.api_version, options
     with _lock:
         for closed in [other for other in _models if other.is_closed()]:
@@ -165,6 +168,8 @@ class MissingModel(BaseChatModel):
 
 
 def _build(spec: ModelSpec, settings: ModelSettings, key: str | None) -> BaseChatModel:
+    options = {**effort_options(spec, settings), **settings.options}
+    settings = replace(settings, options=options)
     try:
         if spec.provider.package is None:
             return build_openai_client(spec, settings, key)

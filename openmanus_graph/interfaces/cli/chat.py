@@ -19,6 +19,7 @@ from openmanus_graph.backends.models.build import prepare_model
 from openmanus_graph.backends.models.resolved import resolve_model
 from openmanus_graph.backends.models.spec import model_name, parse_spec
 from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.config.claude_files import usable_prompts, with_command
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, check_agent
@@ -53,12 +54,10 @@ from openmanus_graph.state.context import SERVER_TOOL_PREFIX
 from openmanus_graph.state.manus import Origin, Usage, active_plan, add_usage, no_plans, no_usage
 from openmanus_graph.state.settings import Settings
 
-EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 CANCELLED, WAITING = 130, 4
 SIGNALLED = (143, 129)
 HISTORY = "chat-history"
 """In the home folder: what was typed at the prompt."""
-PROMPT = "> "
 GREETING = "Enter sends, Alt+Enter makes a line, /help lists the commands."
 """Part of the first prompt, so that the editor is ready when a person reads it."""
 NO_COMMANDS = (
@@ -102,7 +101,9 @@ async def _read_turns(given: InputOptions, taken: Taken, sink: EventSink) -> int
     lines = process.StdinLines()
     code = 0
     async with open_session(taken[0]):
-        while (text := await lines.ask(PROMPT)) is not None and text.strip() not in EXIT_WORDS:
+        while (text := await lines.ask(editor.PROMPT)) is not None:
+            if text.strip() in editor.EXIT_WORDS:
+                break
             if not text.strip():
                 continue
             if lines.interactive and text.split()[0] in PURPOSES:
@@ -125,13 +126,13 @@ async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
     completer = editor.MessageCompleter(PURPOSES, settings.workspace)
     history = settings.home / HISTORY
     line = editor.LineEditor(history=history, completer=completer, status=session.status)
-    prompt = f"{GREETING}\n{PROMPT}"
+    prompt = f"{GREETING}\n{editor.PROMPT}"
     while not session.left:
         thread, completer.workspace = session.thread, session.settings.workspace
         async with open_session(thread):
             while not session.left and session.thread == thread:
                 draft, session.draft = session.draft, ""
-                typed, prompt = await _next_message(line, prompt, draft), PROMPT
+                typed, prompt = await editor.next_message(line, prompt, draft), editor.PROMPT
                 if typed is None:
                     session.left = True
                 elif typed.startswith("/"):
@@ -192,7 +193,9 @@ class ChatSession:
         else:
             shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
         cost = f"${self.spent['cost_usd']:.4f}"
-        return f"{model_name(self.settings.main)} · context {used:.0%} · {cost} · {shown}"
+        model, effort = model_name(self.settings.main), self.settings.main.effort
+        model = f"{model} ({effort})" if effort else model
+        return f"{model} · context {used:.0%} · {cost} · {shown}"
 
     async def change_model(self, model: str) -> None:
         """Change the model of the next turns. ConfigError if it cannot work."""
@@ -271,34 +274,13 @@ def _describe_open(known: Thread) -> str:
     return f"Thread {short_id(known.id)}, {known.status}: {title}{hint}"
 
 
-async def _next_message(line: editor.LineEditor, prompt: str, draft: str) -> str | None:
-    """Return the next message; None when the person leaves.
-
-    KeyboardInterrupt: Ctrl-C was typed twice in an empty line.
-    """
-    warned = False
-    while True:
-        try:
-            typed = await line.read(prompt, draft=draft)
-        except KeyboardInterrupt:
-            if warned and not line.unsent:
-                raise
-            warned = not line.unsent
-            if warned:
-                sys.stderr.write("Ctrl-C again, Ctrl-D or /exit leaves.\n")
-            prompt, draft = PROMPT, ""
-            continue
-        if typed is None or typed.strip() in EXIT_WORDS:
-            return None
-        if typed.strip():
-            return typed
-        draft = ""
-
-
 async def _run_command(typed: str, session: ChatSession) -> None:
     name, _, argument = typed.strip().partition(" ")
     if name in _COMMANDS:
         command, _ = _COMMANDS[name]
+    elif (found := await asyncio.to_thread(usable_prompts, "commands")) and name[1:] in found:
+        command = _use_command
+        argument = typed
     elif name.startswith(PROMPT_PREFIX):
         command = partial(_use_prompt, name)
     else:
@@ -316,6 +298,8 @@ async def _help(session: ChatSession, argument: str) -> None:
     width = max(map(len, PURPOSES))
     for name, purpose in PURPOSES.items():
         say(f"  {name:<{width}}  {purpose}")
+    for command in (await asyncio.to_thread(usable_prompts, "commands")).values():
+        say(f"  /{command.name}  {command.about}")
     say("Enter sends, Alt+Enter makes a line. @FILE gives a file or a picture to the agent.")
 
 
@@ -415,6 +399,17 @@ async def _use_prompt(command: str, session: ChatSession, argument: str) -> None
     text = await mcp.read_prompt(session.settings.mcp_servers, command, argument)
     session.draft = f" {text}" if text.startswith("/") else text  # never a command
     say("Enter sends the prompt. It comes from the server: read it first.")
+
+
+async def _use_command(session: ChatSession, typed: str) -> None:
+    """Send what a file says for a slash command, with its model."""
+    text, model = await asyncio.to_thread(with_command, typed)
+    before = session.options
+    session.options = replace(before, model=model or before.model)
+    try:
+        await session.say(text, InputOptions(), {}, "")
+    finally:
+        session.options = before
 
 
 async def _cost(session: ChatSession, argument: str) -> None:

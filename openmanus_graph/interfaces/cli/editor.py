@@ -35,6 +35,8 @@ from openmanus_graph.runtime.output import line_count, printable
 SHOWN_PASTE_CHARS, SHOWN_PASTE_LINES = 2_000, 20
 """Of a paste that the line shows whole; for a longer one it shows a label with the size."""
 MENU_ROWS = 6
+EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
+PROMPT = "> "
 _PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 SHOWN_FILES = 50
@@ -329,3 +331,27 @@ def _files_like(typed: str, places: Iterable[Path]) -> list[str]:
                 continue
             found[f"{prefix}{name}{'/' if entry.is_dir() else ''}"] = None
     return list(found)[:SHOWN_FILES]
+
+
+async def next_message(line: LineEditor, prompt: str, draft: str) -> str | None:
+    """Return the next message; None when the person leaves.
+
+    KeyboardInterrupt: Ctrl-C was typed twice in an empty line.
+    """
+    warned = False
+    while True:
+        try:
+            typed = await line.read(prompt, draft=draft)
+        except KeyboardInterrupt:
+            if warned and not line.unsent:
+                raise
+            warned = not line.unsent
+            if warned:
+                sys.stderr.write("Ctrl-C again, Ctrl-D or /exit leaves.\n")
+            prompt, draft = PROMPT, ""
+            continue
+        if typed is None or typed.strip() in EXIT_WORDS:
+            return None
+        if typed.strip():
+            return typed
+        draft = ""

@@ -13,7 +13,8 @@ from pydantic import SecretStr
 from openmanus_graph.backends.models import spec as specs
 from openmanus_graph.backends.models.build import run_and_close_models
 from openmanus_graph.backends.models.dialects import forget, learnt_lines
-from openmanus_graph.config.model import find_local_server, listed_model
+from openmanus_graph.backends.models.server_facts import OLLAMA_ADDRESS
+from openmanus_graph.config.model import find_local_server
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.cli.console import say
@@ -22,7 +23,7 @@ from openmanus_graph.interfaces.service.model_setup import ModelChoice, TrialErr
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 
-TRIALS = 3
+TRIALS, SHOWN = 3, 30
 
 
 class _LeftError(Exception):
@@ -77,9 +78,19 @@ async def _choose(model: str | None, base_url: str | None) -> ModelChoice:
     names = ", ".join(specs.provider_names())
     say(f"Providers: {names}; or the address of a server with OpenAI's protocol.")
     provider, base_url = await _ask_provider(usual)
-    key = await _ask_key(provider, base_url)
-    known = await listed_model(base_url) if base_url else specs.EXAMPLES.get(provider.name)
-    name = await _ask("Model", known)
+    offer = await model_setup.offered_models(provider.name, base_url)
+    while offer is None:
+        say(f"Nobody answers at {base_url or OLLAMA_ADDRESS}. Start the server, or correct this.")
+        provider, base_url = await _ask_provider(base_url or provider.name)
+        offer = await model_setup.offered_models(provider.name, base_url)
+    key = None
+    if not offer:
+        key = await _ask_key(provider, base_url)
+        offer = await model_setup.offered_models(provider.name, base_url, key) or []
+    if offer:
+        more = f" and {len(offer) - SHOWN} more" if len(offer) > SHOWN else ""
+        say(f"It offers: {', '.join(offer[:SHOWN])}{more}.")
+    name = await _ask("Model", next(iter(offer), specs.EXAMPLES.get(provider.name)))
     return ModelChoice(f"{provider.name}:{name}", base_url, key)
 
 

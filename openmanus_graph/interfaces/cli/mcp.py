@@ -12,20 +12,25 @@ import time
 import webbrowser
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.ledger import EffectKey
-from openmanus_graph.config.mcp import configured_servers
+from openmanus_graph.config import files
+from openmanus_graph.config.files import config_home
+from openmanus_graph.config.mcp import configured_servers, shadowed_servers
 from openmanus_graph.config.resolve import read_layers, resolve_settings, safe_name
+from openmanus_graph.config.server_json import RegistryEntry
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.cli.process import StdinLines
-from openmanus_graph.interfaces.cli.skills import ask_before_run
+from openmanus_graph.interfaces.cli.skills import YesOption, agrees, ask_before_run, ask_inputs
 from openmanus_graph.interfaces.cli.threads import JsonOption
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
+from openmanus_graph.state.json_values import as_list, as_object
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.tool_calls.agent import load_client
 from openmanus_graph.tool_calls.questions import Questions
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
 
 THREAD = "mcp"
 """Names the workspace of calls from the command line."""
+INSTALL_S = 300
+"""For the first start of a server, whose package is fetched."""
 NO_SERVER = "No MCP server is configured: mcp.json or [mcp.servers.NAME] names them."
 
 app = typer.Typer(
@@ -48,6 +55,7 @@ app = typer.Typer(
 ConfigOption = Annotated[
     str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
 ]
+NameArgument = Annotated[str, typer.Argument(help="Its name.")]
 ServerArgument = Annotated[str, typer.Argument(help="NAME of a configured one, URL or COMMAND.")]
 
 
@@ -57,7 +65,7 @@ def list_servers(config: ConfigOption = None, as_json: JsonOption = False) -> in
     ask_before_run(config)
     layers, warnings = read_layers(config)
     servers, problems = configured_servers(layers)
-    for text in (*warnings, *problems.values()):
+    for text in (*warnings, *problems.values(), *shadowed_servers(layers)):
         sys.stderr.write(f"{printable(text)}\n")
     for server in servers.values():
         if not server.enabled:
@@ -302,6 +310,74 @@ def _http_server(name: str, config: str | None) -> "MCPServer":
             f"The MCP server {server.name!r} has no url: only a server with a url has a login."
         )
     return server
+
+
+@app.command("add")
+def add_server(
+    name: NameArgument,
+    command: Annotated[str | None, typer.Option(help="The program with its arguments.")] = None,
+    url: Annotated[str | None, typer.Option(help="Address of a server that runs already.")] = None,
+    described: Annotated[
+        str | None, typer.Option("--from", metavar="FILE", help="A server.json.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for the program. Repeatable.")
+    ] = None,
+    yes: YesOption = False,
+) -> int:
+    """Add a server to your mcp.json, after it was shown, and tried."""
+    if sum(one is not None for one in (command, url, described)) != 1:
+        raise ConfigError("Give one of --command, --url and --from.")
+    path, inputs = config_home() / "mcp.json", dict[str, dict[str, Any]]()
+    if name in as_object(files.read_object(path).get("mcpServers")):
+        raise ConfigError(f"{path} has {name!r} already. Remove it first: openmanus mcp remove.")
+    words = shlex.split(command or "") or [""]
+    table: dict[str, Any] = {"url": url} if url else {"command": words[0], "args": words[1:]}
+    if described is not None:
+        table = RegistryEntry(Path(described), name, inputs).server(yes=yes)
+    given = (one.partition("=") for one in env or ())
+    table["env"] = {**table.get("env", {}), **{key: value for key, _, value in given}}
+    layer = files.Layer(path=path, inputs=inputs)
+    layer.add(files.declared()[files.SERVERS], {name: table}, "mcpServers")
+    if not yes and not agrees(_shown(name, table)):
+        return 1
+    ask_inputs([layer])
+    found, problems = configured_servers([layer])
+    if problems:
+        raise ConfigError("; ".join(problems.values()))
+    installing = replace(found[name], start_timeout_s=INSTALL_S)
+    (row,) = asyncio.run(_inspect([installing], None))
+    sys.stdout.write(_line(row))
+    if row["ok"]:
+        with files.changed_object(path, mode=0o600) as stored:
+            stored.setdefault("mcpServers", {})[name] = table
+            stored["inputs"] = [*as_list(stored.get("inputs")), *inputs.values()]
+        sys.stderr.write(f"Added to {path}.\n")
+    return 0 if row["ok"] else 1
+
+
+def _shown(name: str, table: dict[str, Any]) -> str:
+    if "url" in table:
+        return printable(f"{name} is at {table['url']}. It gets what agents send to its tools.")
+    words = [table["command"], *map(shlex.quote, table.get("args", ()))]
+    variables = f" It gets the variables {', '.join(table['env'])}." if table["env"] else ""
+    return printable(
+        f"{name} runs on this machine, as you and outside of the sandbox: {' '.join(words)}\n"
+        f"It may read and change your files and reach the network.{variables}"
+    )
+
+
+@app.command("remove")
+def remove_server(name: NameArgument) -> int:
+    """Remove a server from your mcp.json."""
+    path = config_home() / "mcp.json"
+    with files.changed_object(path, mode=0o600) as stored:
+        tables = [as_object(stored.get(key)) for key in ("mcpServers", "servers")]
+        if not [one for one in tables if one.pop(name, None) is not None]:
+            raise ConfigError(f"{path} has no server {name!r}. `openmanus mcp list` lists all.")
+        kept = [one for one in as_list(stored.get("inputs")) if f"{name}-" not in str(one)]
+        stored["inputs"] = kept
+    return 0
 
 
 async def prompts_by_command(servers: Sequence["MCPServer"]) -> "dict[str, ServerPrompt]":

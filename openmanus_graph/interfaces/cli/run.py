@@ -65,6 +65,7 @@ def _planned(given: InputOptions) -> InputOptions:
 
 def run_task(task: str, given: InputOptions, options: RunOptions, output: OutputOptions) -> int:
     from openmanus_graph.backends.models.spec import parse_spec
+    from openmanus_graph.config.claude_files import with_command
     from openmanus_graph.graphs.catalog import check_agent
     from openmanus_graph.interfaces.cli.skills import ask_before_run
     from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
@@ -76,10 +77,12 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
         raise ConfigError(
             "The task is empty. Say what to do, or pipe it in: openmanus run - < FILE."
         )
-    check_agent(given.agent)
     if options.model is not None:
         parse_spec(options.model)  # here, before a second of imports
     ask_before_run(options.config)
+    check_agent(given.agent)
+    text, model = with_command(text)
+    options = replace(options, model=options.model or model or None)
     return execute_run(lambda: new_run(text, given, take_thread(given, options)), output)
 
 

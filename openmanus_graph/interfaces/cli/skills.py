@@ -1,9 +1,15 @@
 """`openmanus skills` and `trust`: skills, and what came with a folder and needs your trust."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,6 +19,7 @@ import typer
 from pydantic import SecretStr
 
 from openmanus_graph.config import homes, instructions
+from openmanus_graph.config.claude_files import untrusted_files
 from openmanus_graph.config.files import Layer, config_home, read_layer
 from openmanus_graph.config.instructions import SHIPPED
 from openmanus_graph.config.mcp import INPUT, missing_inputs
@@ -29,6 +36,12 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+_REPOSITORY = re.compile(r"(https|ssh|file)://.+|[\w.-]+@[\w.-]+:.+")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+MAX_UNPACKED_BYTES, MAX_UNPACKED_FILES = 100 * 1024 * 1024, 10_000
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @app.command("list")
@@ -89,20 +102,77 @@ def show_skill(name: Annotated[str, typer.Argument(help="The skill's name.")]) -
 
 @app.command("add")
 def add_skill(
-    path: Annotated[str, typer.Argument(help="Its folder, or the name of one that is shipped.")],
+    source: Annotated[
+        str, typer.Argument(help="Its folder, an archive, a git address, or a shipped one's name.")
+    ],
+    yes: YesOption = False,
 ) -> int:
-    """Copy a skill to your own, for all folders."""
-    given = Path(path).expanduser()
-    folder = SHIPPED / path if not given.exists() and (SHIPPED / path).is_dir() else given
+    """Copy skills to your own, for all folders; those from elsewhere after they were shown."""
+    given = Path(source).expanduser()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = SHIPPED / source if not given.exists() and (SHIPPED / source).is_dir() else given
+        paths = [folder.parent if folder.is_file() else folder]
+        fetched = _REPOSITORY.fullmatch(source) or given.name.endswith(_ARCHIVES)
+        if fetched:
+            _unpack(source, Path(temporary))
+            paths = [one.parent for one in sorted(Path(temporary).rglob("SKILL.md"))]
+        try:
+            found = [instructions.read_skill(path) for path in paths]
+        except instructions.SkillError as error:
+            raise ConfigError(f"{source} is not a skill: {error}.") from error
+        if not found:
+            raise ConfigError(f"{source} has no skill: no folder with a SKILL.md.")
+        for skill in found:
+            target = config_home() / "skills" / skill.name
+            if target.exists():
+                raise ConfigError(f"{target} already exists. Remove it first.")
+            names = sorted(str(one.relative_to(skill.folder)) for one in skill.folder.rglob("*"))
+            about = printable(f"{skill.name}: {skill.description}\nIts files: {', '.join(names)}")
+            if not fetched or yes or agrees(about):
+                shutil.copytree(skill.folder, target, symlinks=True)
+                sys.stderr.write(f"Added {skill.name}: {target}\n")
+    return 0
+
+
+def _unpack(source: str, folder: Path) -> None:
+    """Bring a repository or an archive into a new folder. ConfigError: it cannot be."""
+    name = re.sub(r"\.(git|zip|tar|tar\.gz|tgz)$", "", source.rstrip("/")).rpartition("/")[2]
+    target = folder / name
     try:
-        skill = instructions.read_skill(folder.parent if folder.is_file() else folder)
-    except instructions.SkillError as error:
-        raise ConfigError(f"{folder} is not a skill: {error}.") from error
-    target = config_home() / "skills" / skill.name
-    if target.exists():
-        raise ConfigError(f"{target} already exists. Remove it first.")
-    shutil.copytree(skill.folder, target, symlinks=True)
-    sys.stderr.write(f"Added {skill.name}: {target}\n")
+        if _REPOSITORY.fullmatch(source):
+            command = ["git", "-c", "core.symlinks=false", "-c", "core.hooksPath=/dev/null"]
+            command += ["clone", "--quiet", "--depth", "1", "--", source, str(target)]
+            subprocess.run(
+                command, check=True, capture_output=True, text=True,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
+            )  # fmt: skip
+            shutil.rmtree(target / ".git")
+        elif source.endswith(".zip"):
+            with zipfile.ZipFile(source) as packed:
+                _check_size([one.file_size for one in packed.infolist()])
+                packed.extractall(target)
+        else:
+            with tarfile.open(source) as archive:
+                _check_size([one.size for one in archive])
+                archive.extractall(target, filter="data")
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(f"{source} cannot be fetched: {error.stderr.strip()}") from error
+    except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{source} cannot be unpacked: {error}") from error
+
+
+def _check_size(sizes: Sequence[int]) -> None:
+    if sum(sizes) > MAX_UNPACKED_BYTES or len(sizes) > MAX_UNPACKED_FILES:
+        raise ConfigError("The archive is too large for skills. Unpack it yourself.")
+
+
+@app.command("remove")
+def remove_skill(name: Annotated[str, typer.Argument(help="Its name.")]) -> int:
+    """Remove a skill of your own."""
+    folder = config_home() / "skills" / name
+    if Path(name).name != name or not (folder / "SKILL.md").is_file():
+        raise ConfigError(f"You have no skill {name}. `openmanus skills list` lists all.")
+    shutil.rmtree(folder)
     return 0
 
 
@@ -132,12 +202,17 @@ def ask_before_run(config: str | None) -> None:
         return
     home = homes.untrusted_home()
     contents = "" if home is None else printable(homes.describe_home(home))
-    if home is not None and _agrees(f"{home} is not registered as yours: {contents}"):
+    if home is not None and agrees(f"{home} is not registered as yours: {contents}"):
         _trust_home(home)
     for _, question, accept in () if config is not None else _untrusted():
-        if _agrees(question):
+        if agrees(question):
             accept()
-    for place, wanted in missing_inputs(read_layers(config)[0]):
+    ask_inputs(read_layers(config)[0])
+
+
+def ask_inputs(layers: Sequence[Layer]) -> None:
+    """Ask on a terminal for the values that MCP servers need and nobody gave; store them."""
+    for place, wanted in missing_inputs(layers) if sys.stdin.isatty() else ():
         options = ", ".join(map(str, wanted.get("options") or ()))
         about = wanted.get("description") or f"Value of {wanted['id']} for an MCP server"
         text = printable(f"{place.rpartition(' ')[0]}: {about}{options and f' ({options})'}")
@@ -149,7 +224,7 @@ def ask_before_run(config: str | None) -> None:
             sys.stderr.write(f"Stored in {store_key(INPUT, place, value)}.\n")
 
 
-def _agrees(about: str) -> bool:
+def agrees(about: str) -> bool:
     sys.stderr.write(f"{about}\nTrust it? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -169,6 +244,15 @@ def _untrusted() -> Iterator[tuple[str, str, Callable[[], None]]]:
         risks = ", ".join(f"{key} = {_shown(value)}" for key, value in risky.items())
         accept = partial(homes.trust, folder, layer)
         yield f"{layer.path}: {risks}", f"{layer.path} wants: {risks}", accept
+    if files := untrusted_files():
+        about = "\n  ".join(printable(f"{one.path}: {one.about}") for one in files)
+        digests = {str(one.path): one.digest for one in files}
+
+        def trust_all() -> None:
+            for path, digest in digests.items():
+                homes.trust_content(folder, path, digest)
+
+        yield about, about, trust_all
     for skill in instructions.untrusted_skills():
         about = printable(f"the skill {skill.folder}: {skill.description}")
         accept = partial(homes.trust_content, folder, instructions.trust_name(skill), skill.digest)

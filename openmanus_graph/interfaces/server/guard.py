@@ -208,7 +208,7 @@ _READING_POSTS = re.compile(
     r"|/threads/[^/]+/(?:history|state/checkpoint)|/assistants/[^/]+/versions|/app/api/session"
 )
 _ADMINS = re.compile(
-    r"/app/api/setup|/threads/prune|(?:/threads/[^/]+)?/runs/crons.*|/assistants(?:/[^/]+)?|/profile"
+    r"/app/api/setup(?:/\w+)?|/threads/prune|(?:/threads/[^/]+)?/runs/crons.*|/assistants(?:/[^/]+)?|/profile"
 )
 """Paths whose writing needs an admin."""
 

@@ -1,6 +1,6 @@
 """Routes of the page about threads, settings and notes.
 
-They list threads and their earlier steps, choose a model, start the demo and edit the memory.
+They list threads and their earlier steps, start the demo and edit the memory.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 from langgraph_sdk.errors import APIStatusError, NotFoundError
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field
 
 from openmanus_graph import demo as recorded
-from openmanus_graph.backends.models.spec import RECORDED, api_key, parse_spec
+from openmanus_graph.backends.models.spec import RECORDED
 from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
@@ -29,8 +29,9 @@ from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit_deletion, may_set, settings_of
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
+from openmanus_graph.interfaces.server.setup import wanted_inputs
 from openmanus_graph.interfaces.server.takeover import end_takeovers
-from openmanus_graph.interfaces.service import accounts, model_setup
+from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service import threads as stored
 from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.run_view import model_label, runs_of_steps, transcript
@@ -270,34 +271,6 @@ def _label(next_nodes: list[str], sends: list[Send], metadata: Mapping[str, Any]
     return f"before {', '.join(next_nodes)}" if next_nodes else "the end"
 
 
-class ModelForm(BaseModel):
-    """The form of a model. Logs do not show the key."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    model: str
-    base_url: str = ""
-    key: SecretStr = SecretStr("")
-
-
-@router.get("/setup")
-async def show_setup() -> dict[str, Any]:
-    return {"providers": model_setup.offered_providers()}
-
-
-@router.post("/setup", status_code=204)
-async def choose_model(form: ModelForm) -> None:
-    """Try a model with its key, and make it the default if it answers.
-
-    ConfigError if it does not, and nothing was stored; or if another one has priority.
-    """
-    key = form.key if form.key.get_secret_value().strip() else None
-    await model_setup.set_up_model(
-        model_setup.ModelChoice(form.model.strip(), form.base_url.strip() or None, key)
-    )
-    await asyncio.to_thread(_check_that_it_counts, form)
-
-
 @router.post("/demo", status_code=202)
 async def start_demo() -> dict[str, str]:
     """Start the demo on its own thread: only the model's replies are recorded."""
@@ -315,23 +288,6 @@ async def start_demo() -> dict[str, str]:
     context = {"model": f"demo:{recorded.MODEL}", "model_options": {"latency_s": LATENCY_S}}
     await start_or_resume(thread, RunRequest(message=recorded.TASK, context=context))
     return {"id": thread}
-
-
-def _check_that_it_counts(form: ModelForm) -> None:
-    """Raise ConfigError if the environment or a file names another model than the chosen one."""
-    spec, main = parse_spec(form.model), resolve_settings(Context(), "new").main
-    found = parse_spec(main.model) if isinstance(main.model, str) else None
-    if found != spec:
-        raise ConfigError(
-            f"{spec} works and is saved, but {found} has priority: OPENMANUS_MODEL or a file of "
-            "this folder names it. Remove it there."
-        )
-    key = form.key.get_secret_value().strip()
-    if key and api_key(spec, main) != key:
-        raise ConfigError(
-            f"{spec} works and its key is saved, but another key has priority: "
-            f"{' or '.join(spec.provider.key_variables)}, or api_key in a file. Remove it there."
-        )
 
 
 FORM = tuple(one for one in declared_fields() if one.setting.label)
@@ -378,6 +334,7 @@ def _options(threads: Threads) -> dict[str, Any]:
         "max_upload_bytes": MAX_UPLOAD_BYTES,
         "version": version("openmanus-graph"),
         "warnings": list(settings.warnings) if settings else [],
+        "inputs": wanted_inputs() if may_set("mcp_servers") else [],
     }
 
 

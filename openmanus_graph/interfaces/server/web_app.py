@@ -28,6 +28,7 @@ from openmanus_graph.interfaces.server import (
     page_routes,
     recorder,
     runs,
+    setup,
     sharing,
     takeover,
     usage,
@@ -120,7 +121,7 @@ def build_app(
     app.add_middleware(CheckedStateUpdates)
     app.add_middleware(ServerGuard)
     for part in (
-        page_routes.router, runs.router, recorder.router, takeover.router, router,
+        page_routes.router, setup.router, runs.router, recorder.router, takeover.router, router,
         openai_chat.router, openai_responses.router, ag_ui.router, files.api, files.router,
         sharing.router, login.router, usage.router,
     ):  # fmt: skip

@@ -9,18 +9,18 @@ from pydantic import SecretStr
 
 from openmanus_graph.backends.models.build import build_unshared_model, close_model
 from openmanus_graph.backends.models.failures import FailureKind, classify
-from openmanus_graph.backends.models.server_facts import facts_of
+from openmanus_graph.backends.models.server_facts import OLLAMA_ADDRESS, facts_of
 from openmanus_graph.backends.models.spec import (
     EXAMPLES,
     find_provider,
     parse_spec,
     provider_names,
 )
-from openmanus_graph.config.model import store_key, store_model
+from openmanus_graph.config.model import listed_models, store_key, store_model
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.model_settings import ModelSettings
 
-TRIAL_S = 60.0
+TRIAL_S, LISTING_S = 60.0, 5.0
 QUESTION = "Reply with the word ok."
 
 
@@ -55,6 +55,20 @@ def offered_providers() -> list[dict[str, Any]]:
         }
         for one in filter(None, map(find_provider, provider_names()))
     ]
+
+
+async def offered_models(
+    provider: str, base_url: str | None, key: SecretStr | None = None
+) -> list[str] | None:
+    """Return the models that a given server lists; None if nobody answers there.
+
+    Empty if it lists none, or is a provider's own.
+    """
+    address = f"{base_url or OLLAMA_ADDRESS}/v1" if provider == "ollama" else base_url
+    if address is None:
+        return []
+    shown = key.get_secret_value() if key else ""
+    return await asyncio.to_thread(listed_models, address, shown, LISTING_S)
 
 
 async def try_model(choice: ModelChoice) -> ModelChoice:

@@ -130,6 +130,10 @@ class RunOptions:
         ),
     ] = None
     library: Annotated[list[str] | None, typer.Option(help="Names of libraries.")] = None
+    effort: Annotated[
+        Literal["low", "medium", "high"] | None,
+        typer.Option(help="How much the main model reasons before it replies."),
+    ] = None
     # /options
 
     prompts: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)

@@ -132,10 +132,11 @@ def make_run(
     thread: str, agent: str, task: str, options: RunOptions, make_input: Callable[[], Any]
 ) -> Run:
     """Return a run with these options. ConfigError as `graph_arguments`."""
+    if (described := catalog.file_agents().get(agent)) is not None:
+        options = replace(options, model=options.model or described.model or None)
     context, stored = to_context(options), options.stored()
     worktree.worktree_at(Path(options.workspace or "."))  # refuses one that was removed
-    arguments = graph_arguments(agent, options)
-    return Run(thread, agent, task, context, stored, make_input, arguments)
+    return Run(thread, agent, task, context, stored, make_input, graph_arguments(agent, options))
 
 
 def graph_arguments(agent: str, options: RunOptions) -> dict[str, Any]:

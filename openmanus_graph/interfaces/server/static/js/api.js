@@ -108,6 +108,8 @@ export const saveNote = (note) => ask("PUT", "/memory/note", note);
 export const deleteNote = (path) => ask("DELETE", `/memory/note?${new URLSearchParams({ path })}`);
 export const usage = (by, since) => ask("GET", `/usage?${new URLSearchParams({ by, since })}`);
 export const setup = () => ask("GET", "/setup");
+export const offeredModels = (choice) => ask("POST", "/setup/models", choice);
+export const giveInput = (place, value) => ask("POST", "/setup/inputs", { place, value });
 export const chooseModel = (choice) => ask("POST", "/setup", choice);
 export const startDemo = async () => (await ask("POST", "/demo", {})).id;
 

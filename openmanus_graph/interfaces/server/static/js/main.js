@@ -20,7 +20,7 @@ import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
 import { createPreview } from "./views/preview.js";
 import { createScreenView } from "./views/screenview.js";
-import { createSetup, createSetupDialog } from "./views/setup.js";
+import { createInputs, createSetup, createSetupDialog } from "./views/setup.js";
 import { createShare } from "./views/share.js";
 import { createTakeover } from "./views/takeover.js";
 import { createThreads } from "./views/threads.js";
@@ -197,6 +197,7 @@ const welcome = createWelcome({
   },
   demo: () => watchDemo().catch(problem),
   setup: createSetup(() => useNewModel()),
+  inputs: createInputs(async () => offer(await api.options())),
 });
 const setupDialog = createSetupDialog(() => useNewModel());
 const renaming = createRename(async (id, title) => {

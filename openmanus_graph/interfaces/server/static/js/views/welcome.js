@@ -14,9 +14,9 @@ const EXAMPLES = [
  * Build the greeting.
  *
  * @param {object} actions  `pick(text, agent)` takes an example over into the composer, `demo()`
- *   starts the demo; `setup` is the form for a model.
+ *   starts the demo; `setup` is the form for a model, `inputs` that for values of MCP servers.
  */
-export function createWelcome({ pick, demo, setup }) {
+export function createWelcome({ pick, demo, setup, inputs }) {
   const problem = h("div.notice.warning", { hidden: true });
   const list = h("div.examples", { role: "group", aria: { label: t("Example tasks") } });
   const first = h("div.first", { hidden: true },
@@ -28,7 +28,7 @@ export function createWelcome({ pick, demo, setup }) {
   const element = h("section.welcome", { aria: { labelledby: "welcome-title" } },
     h("h2", { id: "welcome-title" }, t("What should be done?")),
     h("p.muted", {}, t("Say it in plain words. The agent works with Python, a shell, files and a browser, asks before risky steps, and hands over an answer and files.")),
-    problem, first);
+    problem, inputs.element, first);
   return {
     element,
     examples: list,
@@ -38,6 +38,7 @@ export function createWelcome({ pick, demo, setup }) {
       problem.hidden = words.length === 0;
       first.hidden = !options.needs_model;
       if (options.needs_model) setup.load();
+      inputs.offer(options.inputs ?? []);
       fill(problem, icon("info"), h("span.pre", {}, words.join("\n")));
       fill(list, !options.needs_model && EXAMPLES.filter(([, , , agent]) => known.has(agent)).map(([name, title, text, agent]) =>
         h("button.example", { type: "button", on: { click: () => pick(text, agent) } },

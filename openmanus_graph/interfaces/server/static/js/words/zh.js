@@ -152,6 +152,8 @@ export const ZH = {
   "Plan a bigger job": "规划较大的任务",
   "Make a plan for a small static web site about tea, build it page by page, and check every link.": "为一个关于茶的小型静态网站制定计划，逐页制作，并检查每个链接。",
   "Set up a model": "设置模型",
+  "Nobody answers there.": "该地址没有响应。",
+  "Keep it": "保存",
   "The agent needs a language model. The key stays on this machine, readable by you only.": "智能体需要一个语言模型。密钥只保存在本机，只有您能读取。",
   "It is asked for a word. If it answers, it becomes the standard, and its key is kept on this machine, readable by you only.": "会先让模型回答一个词。如果成功，它就成为默认模型，密钥只保存在本机，只有您能读取。",
   "Or look first": "或者先看看",

