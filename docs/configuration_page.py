@@ -22,6 +22,7 @@ from openmanus_graph.state.model_settings import (
     RoleKeys,
 )
 from openmanus_graph.state.settings import Settings
+from openmanus_graph.state.triggers import Channel, Trigger
 
 _REGION = re.compile(r"<!-- keys: (.*?) -->\n.*?<!-- /keys -->", re.DOTALL)
 
@@ -125,5 +126,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
     "llm.roles": _settings("llm.roles", RoleKeys),
     "llm.profiles": _record(ProfileKeys),
     "mcp.servers": _record(MCPServer),
+    "triggers": _record(Trigger),
+    "channels": _record(Channel),
     "trust": _needing_trust,
 }

@@ -211,6 +211,14 @@ def _resolve_entry(
     )
 
 
+def filled_in(text: str) -> str:
+    """Fill in environment variables, `${NAME}`. ConfigError: one is not set."""
+    try:
+        return _expand(text)
+    except _UnsetError as unset:
+        raise ConfigError(str(unset)) from unset
+
+
 def _expand(text: str, layer: Layer | None = None) -> str:
     """Fill in environment variables, folders and, in a file, what the user was asked for."""
 

@@ -44,6 +44,7 @@ from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
 from openmanus_graph.state.server_settings import ServerSettings
 from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSettings
+from openmanus_graph.state.triggers import Channel, Trigger
 from openmanus_graph.state.validation import schema_defect
 
 if TYPE_CHECKING:
@@ -193,6 +194,12 @@ def storage_settings(context: Context | None = None) -> StorageSettings:
 def server_settings() -> ServerSettings:
     """Return the settings of this process as a server, whatever a run's context says. Blocks."""
     return section(ServerSettings, all_layers(Context())[0])
+
+
+def automation() -> tuple[Mapping[str, Trigger], Mapping[str, Channel]]:
+    """Return the triggers and channels as written. Blocks. ConfigError: a file is wrong."""
+    found = _merged("", all_layers(Context())[0])
+    return found.get("triggers", {}), found.get("channels", {})
 
 
 def all_layers(context: Context) -> tuple[list[Layer], list[str]]:

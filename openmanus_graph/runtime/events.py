@@ -10,6 +10,7 @@ The command line and other programs have none.
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, Protocol, cast
 
@@ -289,6 +290,7 @@ class RunObserver(Protocol):
 
 
 _observers: list[RunObserver] = []
+_hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 
 def observe_runs(run_observer: RunObserver) -> None:
@@ -305,8 +307,18 @@ def observing_runs(run_observer: RunObserver) -> Generator[None]:
         _observers[:] = before
 
 
+@contextlib.contextmanager
+def unobserved() -> Generator[None]:
+    """Hide the runs of a block from the observer: who starts them records them."""
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
 def run_observer() -> RunObserver | None:
-    return _observers[0] if _observers else None
+    return _observers[0] if _observers and not _hidden.get() else None
 
 
 def plan_step_of(config: RunnableConfig) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation.history import NOTES_KEY, ORIGIN_KEY, STEP_KEY, canonical_args
+from openmanus_graph.safety import destinations
 from openmanus_graph.safety.open_beneath import named, open_beneath
 from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
 from openmanus_graph.safety.unquoted_text import without_mark
@@ -61,7 +62,9 @@ def evaluate_policy(
     decision, reason, covers = _applying_rule(call, settings)
     if decision == "deny":
         return PolicyDecision("deny", reason)
-    asks = call.traits.approval if decision is None else decision == "ask"
+    asks = decision == "ask"
+    if decision is None:
+        asks = call.traits.approval and not _sends_as_allowed(call, settings)
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
     remembered_approval = canonical_args({"tool": call.name, "args": dict(covers)})
@@ -71,6 +74,16 @@ def evaluate_policy(
     if settings.policy == "never":
         return PolicyDecision("deny", why or "The policy refuses calls with external effects.")
     return PolicyDecision("ask", why, "" if call.unverified else remembered_approval)
+
+
+def _sends_as_allowed(call: ProposedCall, settings: Settings) -> bool:
+    """Return True if a call sends something, and all its destinations are allowed by name."""
+    allowed = {destinations.approval_key(one) for one in settings.may_send_to}
+    if not allowed or call.traits.destructive or call.traits.effect != "external":
+        return False
+    test = destinations.destination_test(call.traits, external=True)
+    found = [one.value for one in destinations.destinations(call.args, test)]
+    return bool(found) and all(destinations.approval_key(one) in allowed for one in found)
 
 
 def _applying_rule(

@@ -331,6 +331,9 @@ class Context:
     effort: Effort | None = None
     """How much the main model reasons before it replies. It has no effect on models that do not
     reason. Default: the provider's."""
+    may_send_to: tuple[str, ...] | None = None
+    """Destinations, such as mail addresses, that calls with external effects may use without
+    asking, if the task names them too."""
     # /fields
 
 

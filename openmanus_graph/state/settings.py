@@ -33,6 +33,7 @@ from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import SearchSettings
 from openmanus_graph.state.server_settings import ServerSettings
 from openmanus_graph.state.setting_declaration import ALWAYS, AlternativeKey, Rule, Setting, Trust
+from openmanus_graph.state.triggers import Channel, Trigger
 
 MAX_COST_USD = 3.0
 Price = dict[Literal["input", "cached", "output"], float]
@@ -366,6 +367,9 @@ class Settings:
     ] = ()
     """List of rules with `tool`, `args` and `decision`: see [approvals](approvals.md). Rules of a
     run take precedence over rules in files. A call that matches a `deny` rule is always denied."""
+    may_send_to: Annotated[tuple[str, ...], Setting(trust=ALWAYS)] = ()
+    """Destinations, such as mail addresses, that calls with external effects may use without
+    asking, if the task names them too."""
     allow_hosts: Annotated[
         tuple[str, ...], Setting(option="--allow-host", trust=ALWAYS, parse=values.checked_hosts)
     ] = ()
@@ -414,6 +418,17 @@ class Settings:
     ] = field(default_factory=dict[str, Mapping[str, float]])
     """Prices of models in US dollars per million tokens: tables `[prices."NAME"]` with the keys
     `input`, `cached` and `output`."""
+    triggers: Annotated[
+        Mapping[str, Trigger],
+        Setting(written=dict[str, Trigger], context=None, trust=ALWAYS, merged=True, shown="none"),
+    ] = field(default_factory=dict[str, Trigger])
+    """What starts runs without a person: one table for each [trigger](triggers.md), by name."""
+    channels: Annotated[
+        Mapping[str, Channel],
+        Setting(written=dict[str, Channel], context=None, trust=ALWAYS, merged=True, shown="none"),
+    ] = field(default_factory=dict[str, Channel])
+    """Where their answers are sent: one table for each [channel](triggers.md#channels), by
+    name."""
     fallback: tuple[ModelSettings, ...] = ()
     """Asked in this order where another model cannot answer."""
     roles: Mapping[ModelRole, ModelSettings] = field(default_factory=dict[ModelRole, ModelSettings])

@@ -38,7 +38,7 @@ def test_every_key_of_the_configuration_is_explained() -> None:
 def test_the_tables_of_the_configuration_are_as_the_code() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     assert configuration_page(text) == text, "run: uv run python docs/make.py"
-    assert text.count("<!-- keys: ") == 14
+    assert text.count("<!-- keys: ") == 16
     assert "| `max_steps` | 100 | `--max-steps` | Maximum number of model calls in a run" in text
 
 

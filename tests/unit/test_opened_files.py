@@ -98,6 +98,7 @@ ALLOWED = {
     "config/resolve.py": "the folders themselves",
     "config/secret_values.py:known_secrets": USERS,
     "config/model.py:store_model": USERS,
+    "config/triggers.py:add_trigger": USERS,
     "demo/evals/judges.py": INSIDE,
     "interfaces/cli/batch.py": NAMED,
     "interfaces/cli/chat.py:_files": "the workspace's folder itself",

@@ -1,4 +1,7 @@
-"""Reads mail: .eml with all that MIME allows, mailboxes, and Outlook's .msg. For the child only."""
+"""Reads mail: .eml with all that MIME allows, mailboxes, and Outlook's .msg.
+
+Files are opened in the child only.
+"""
 
 import codecs
 import mimetypes
@@ -78,6 +81,20 @@ def open_mbox(file: BinaryIO, markdown: Markdown, extras: Extras) -> Document:
 
     longer = ", of its first 50 MB" if file.read(1) else ""
     return Document(f"mailbox{longer}", "message", len(starts), page)
+
+
+def read_mail(data: bytes) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Return a mail's headers by names in lower case, its plain text, and names of attachments."""
+    headers, head = dict[str, list[str]](), data.partition(b"\r\n\r\n")[0]
+    for name, value in _parsed(head + b"\r\n\r\n").items():
+        headers.setdefault(name.lower(), []).append(_header(str(value)))
+    try:
+        parts = list(_leaves(_parsed(data)))
+        attached = [_name(part) for part in parts if _is_attached(part)][:_MOST_ATTACHED]
+        shown = [part for part in parts if not _is_attached(part)]
+        return headers, _body(shown, lambda _: "(only HTML)"), attached
+    except (RecursionError, ValueError, LookupError):
+        return headers, "(the mail is malformed)", []
 
 
 def _parsed(data: bytes) -> Message:

@@ -328,7 +328,28 @@ VERSIONS: Versions = (
         """,
         "CREATE TABLE workspace_sizes (thread TEXT PRIMARY KEY, bytes {number} NOT NULL)",
     ),
-    (),
+    (
+        """
+        CREATE TABLE deliveries (
+            number {numbered}, trigger TEXT NOT NULL, key TEXT NOT NULL, thread TEXT NOT NULL,
+            event TEXT NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+            next_try DOUBLE PRECISION NOT NULL DEFAULT 0, result TEXT NOT NULL DEFAULT '',
+            sending INTEGER NOT NULL DEFAULT 0, asked TEXT NOT NULL DEFAULT '',
+            reason TEXT NOT NULL DEFAULT '', received DOUBLE PRECISION NOT NULL,
+            UNIQUE (trigger, key)
+        )
+        """,
+        "CREATE INDEX deliveries_thread ON deliveries (thread)",
+        """
+        CREATE INDEX deliveries_open ON deliveries (trigger, number)
+        WHERE state IN ('claimed', 'running', 'done')
+        """,
+        """
+        CREATE TABLE trigger_states (
+            name TEXT PRIMARY KEY, paused INTEGER NOT NULL DEFAULT 0, mark TEXT NOT NULL DEFAULT ''
+        )
+        """,
+    ),
 )
 LIBRARY: Sequence[str] = (
     """

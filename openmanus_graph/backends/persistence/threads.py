@@ -19,6 +19,7 @@ from openmanus_graph.backends.persistence.backend import (
     read_json,
     read_object,
 )
+from openmanus_graph.backends.persistence.deliveries import FORGET_DELIVERY
 from openmanus_graph.backends.persistence.text_index import DELETE_TEXTS, INDEX_THREAD
 from openmanus_graph.backends.persistence.texts import PIECE_CHARS, wanted, words_of
 from openmanus_graph.config.secret_values import KEY_VARIABLE, hmac_of, key_file, options_key
@@ -311,6 +312,13 @@ class Threads:
         rows = self._run(f"SELECT {columns} FROM threads ORDER BY rowid DESC")
         return [_thread(row) for row in rows]
 
+    def of_status(self, status: str, limit: int, owner: str | None = None) -> list[Thread]:
+        """Return the newest threads of a status. `owner` is as for `page`."""
+        own, values = ("", ()) if owner is None else (f"AND {_OWNER} = ?", (owner,))
+        return self._select(
+            f"WHERE status = ? {own} ORDER BY rowid DESC LIMIT ?", status, *values, limit
+        )
+
     def newest(self, limit: int, owner: str | None = None) -> list[Thread]:
         """Return the newest threads, archived ones too. `owner` is as for `page`."""
         own, values = ("", ()) if owner is None else (f"WHERE {_OWNER} = ?", (owner,))
@@ -370,6 +378,7 @@ class Threads:
         self._end_run(thread, "interrupted")
         self.database.run_many(
             (DELETE_TEXTS, [(thread, thread)]),
+            (FORGET_DELIVERY, [(thread,)]),
             *((f"DELETE FROM {table} WHERE thread = ?", [(thread,)]) for table in TABLES_OF_THREAD),
             ("DELETE FROM threads WHERE id = ?", [(thread,)]),
             worker_of=thread,

@@ -46,6 +46,14 @@ COMMANDS = {
     "a2a": ("servers:a2a", "Offer an agent to other agents, by the A2A protocol."),
     "acp": ("servers:acp", "Work in an editor, by the Agent Client Protocol (stdin, stdout)."),
     "serve": ("servers:serve", "Serve the page, Studio and the SDK on this machine."),
+    "triggers": (
+        "triggers:app",
+        "Runs that begin without a person: on a schedule, or when something arrives.",
+    ),
+    "inbox": (
+        "triggers:inbox",
+        "List what waits for a person: approvals, questions, unknown outcomes, failed deliveries.",
+    ),
     "users": ("users:app", "People who may use the server, each with threads of their own."),
     "mcp": ("mcp:app", "Servers of the Model Context Protocol, whose tools agents use."),
     "skills": ("skills:app", "Skills: folders of instructions and scripts for certain tasks."),

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -412,3 +412,18 @@ def _refusals(kind: type[Exception]) -> Generator[None]:
         yield
     except TrustedToolError as error:
         raise kind(str(error)) from error
+
+
+def show_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
+    """Write rows as JSON lines, or these columns as a table."""
+    from openmanus_graph.runtime.output import printable
+
+    if as_json:
+        sys.stdout.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        return
+    cells = [[" ".join(printable(str(row[name])).split()) for name in columns] for row in rows]
+    table = [list(columns), *cells] if rows else []
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for texts in table:
+        line = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
+        sys.stdout.write(f" {line}".rstrip() + "\n")

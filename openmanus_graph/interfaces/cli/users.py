@@ -1,13 +1,12 @@
 """`openmanus users`: who may use the server, besides the one with the machine's own token."""
 
-import json
 import sys
 from typing import Annotated
 
 import typer
 
 from openmanus_graph.backends.persistence.accounts import Role
-from openmanus_graph.interfaces.cli.threads import JsonLinesOption
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, show_rows
 from openmanus_graph.interfaces.cli.usage import quota
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 
@@ -42,17 +41,8 @@ def list_users(as_json: JsonLinesOption = False) -> int:
     """List the users."""
     from openmanus_graph.interfaces.service.accounts import accounts
 
-    found = accounts().all()
-    if as_json:
-        for one in found:
-            sys.stdout.write(json.dumps(one.__dict__) + "\n")
-        return 0
-    rows = [("name", "role", "tokens", "created", "signs in as")]
-    rows += [(one.name, one.role, str(one.tokens), one.created, one.subject) for one in found]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        sys.stdout.write(f" {'  '.join(cells).rstrip()}\n")
+    rows = [one.__dict__ for one in accounts().all()]
+    show_rows(rows, ("name", "role", "tokens", "created", "subject"), as_json=as_json)
     return 0
 
 

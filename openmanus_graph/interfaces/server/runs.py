@@ -20,7 +20,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.loose_json import made_plain, without_surrogates
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, restart_node
-from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server import hooks, store
 from openmanus_graph.interfaces.server.admission import admit, require_allowed
 from openmanus_graph.interfaces.server.files import file_url
 from openmanus_graph.interfaces.service import runs
@@ -116,6 +116,8 @@ async def start_or_resume(
 @router.post("/stop", status_code=202)
 async def stop_runs(thread: str) -> dict[str, int]:
     await store.require_thread(thread)
+    if stopped := hooks.stop_run(thread):
+        return {"stopped": stopped}
     return {"stopped": await cancel_runs(thread) if store.is_startable(thread) else 0}
 
 

@@ -22,6 +22,7 @@ from openmanus_graph.interfaces.server import (
     STATIC,
     ag_ui,
     files,
+    hooks,
     login,
     openai_chat,
     openai_responses,
@@ -123,7 +124,7 @@ def build_app(
     for part in (
         page_routes.router, setup.router, runs.router, recorder.router, takeover.router, router,
         openai_chat.router, openai_responses.router, ag_ui.router, files.api, files.router,
-        sharing.router, login.router, usage.router,
+        sharing.router, login.router, usage.router, hooks.router,
     ):  # fmt: skip
         app.include_router(part)
     for point in installed("routes"):
@@ -158,7 +159,8 @@ async def serving(
     of_server = serving_accounts(store.threads.database)
     with of_server, store.journal.end_followers_on_signals(on_signal):
         try:
-            yield store
+            async with hooks.working():
+                yield store
         finally:
             await store.journal.close()
             await close_all_at_once()

@@ -136,6 +136,8 @@ class RunOptions:
     ] = None
     # /options
 
+    may_send_to: list[str] | None = field(default=None, metadata=_KEPT_ONLY)
+    """Destinations that the run may use without asking."""
     prompts: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)
     """Texts that replace the agent's own, by their names."""
     replaced_tools: dict[str, str] | None = field(default=None, metadata=_KEPT_ONLY)

@@ -176,7 +176,8 @@ def to_context(options: RunOptions) -> Context:
 
     from openmanus_graph.state.context import Context
 
-    given: dict[str, Any] = {"prompts": options.prompts}
+    may_send_to = tuple(options.may_send_to or ()) or None
+    given: dict[str, Any] = {"prompts": options.prompts, "may_send_to": may_send_to}
     for one in declared_fields():
         value: Any = getattr(options, one.option, None) if one.option else None
         if value is None or value == []:

@@ -30,7 +30,7 @@ from openmanus_graph.interfaces.service import own_process, run_view
 from openmanus_graph.interfaces.service.accounts import require_separation
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.model_calls.run_models import prepare_models
-from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.events import interrupt_event, unobserved
 from openmanus_graph.runtime.limits import recursion_limit
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.state.addresses import without_secrets
@@ -109,7 +109,7 @@ async def run_graph(
         RunError: The thread is in use by another process, or the disk failed during the run.
         StorageError: The database is damaged or cannot be used.
     """
-    home = openmanus_home()
+    home = await asyncio.to_thread(openmanus_home)
     settings = await asyncio.to_thread(resolve_settings, run.context, run.thread)
     # Checked before a thread is created: the model can be called, the sandbox works here.
     await prepare_models(settings)
@@ -138,9 +138,11 @@ async def run_graph(
         begun = run.thread, run.agent, run.task, options, message
         await asyncio.to_thread(threads.begin, *begun, trigger=run.trigger)
         async with contextlib.AsyncExitStack() as opened:
+            opened.enter_context(unobserved())
             checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))
             await opened.enter_async_context(open_session(run.thread))
-            graph = build_agent(run.agent, checkpointer=checkpointer, **run.graph_arguments)
+            arguments = {"checkpointer": checkpointer, **run.graph_arguments}
+            graph = await asyncio.to_thread(lambda: build_agent(run.agent, **arguments))
             if getattr(graph, "store", None) is None:  # not every builder takes one
                 graph.store = DatabaseStore(settings.database)
             driver = _Driver(graph, run, settings, threads, sink, user_input, stop, ends_process)

@@ -107,6 +107,9 @@ export const note = (path) => ask("GET", `/memory/note?${new URLSearchParams({ p
 export const saveNote = (note) => ask("PUT", "/memory/note", note);
 export const deleteNote = (path) => ask("DELETE", `/memory/note?${new URLSearchParams({ path })}`);
 export const usage = (by, since) => ask("GET", `/usage?${new URLSearchParams({ by, since })}`);
+export const inbox = () => ask("GET", "/inbox");
+export const changeTrigger = (name, action) => ask("POST", `/triggers/${encodeURIComponent(name)}/${action}`);
+export const replay = (number, action) => ask("POST", `/deliveries/${number}/${action}`);
 export const setup = () => ask("GET", "/setup");
 export const offeredModels = (choice) => ask("POST", "/setup/models", choice);
 export const giveInput = (place, value) => ask("POST", "/setup/inputs", { place, value });

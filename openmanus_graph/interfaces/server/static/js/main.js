@@ -15,6 +15,7 @@ import { createAccount, createHelp, createRename, createTokenForm } from "./view
 import { createFiles } from "./views/files.js";
 import { createHeader } from "./views/header.js";
 import { createHistory } from "./views/history.js";
+import { createInbox } from "./views/inbox.js";
 import { createMemory } from "./views/memory.js";
 import { createPanel } from "./views/panel.js";
 import { createPlan } from "./views/plan.js";
@@ -177,6 +178,7 @@ const header = createHeader({
   stop: () => stopRun(),
   theme: () => announcer.say({ light: t("Light colours"), dark: t("Dark colours") }[nextTheme()] ?? t("The system's colours")),
   memory: () => memory.open(),
+  inbox: () => inbox.open(),
   usage: () => usage.open(),
   help: () => help?.showModal(),
   details: () => frame.toggleDetails(),
@@ -207,6 +209,7 @@ const renaming = createRename(async (id, title) => {
 });
 const sharing = createShare();
 const memory = createMemory();
+const inbox = createInbox((id) => openThread(id));
 const usage = createUsage((id) => openThread(id));
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
 const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
@@ -372,7 +375,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, usage.element, takeover.element);
+document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, inbox.element, usage.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

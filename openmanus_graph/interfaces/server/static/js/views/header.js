@@ -29,6 +29,7 @@ export function createHeader(actions) {
       aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
     when(actions.memory, "", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
+    when(actions.inbox, "", actions.inbox, { kind: "icon quiet", iconName: "inbox", title: t("Inbox and triggers") }),
     when(actions.usage, "", actions.usage, { kind: "icon quiet", iconName: "chart", title: t("Usage: runs, tokens and cost") }),
     when(actions.help, "", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
     when(actions.details, "", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),

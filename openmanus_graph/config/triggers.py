@@ -1,0 +1,162 @@
+"""Reads the triggers and channels of the configuration, and writes a trigger into it."""
+
+import datetime
+import json
+import re
+import stat
+import tomllib
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from openmanus_graph.config.files import Layer, config_home, write_file
+from openmanus_graph.config.mcp import filled_in
+from openmanus_graph.config.model import CONFIG_FILE
+from openmanus_graph.config.resolve import automation
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.addresses import is_loopback, is_safe_transport
+from openmanus_graph.state.setting_declaration import seconds
+from openmanus_graph.state.triggers import Channel, Kind, Trigger
+
+FIELD = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+"""A field of the event in a template."""
+FIELDS: Mapping[Kind, tuple[str, ...]] = {
+    "schedule": ("slot", "date", "time"),
+    "folder": ("path", "name", "change", "size"),
+    "mail": ("from", "to", "subject", "date", "body", "attachments"),
+}
+"""The fields of events whose form is ours."""
+_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Automation:
+    """The triggers and channels that can work, by name."""
+
+    triggers: dict[str, Trigger]
+    channels: dict[str, Channel]
+    problems: dict[str, str]
+    """Why others cannot, by `triggers.NAME` or `channels.NAME`."""
+
+    def trigger(self, name: str) -> Trigger:
+        """Return a trigger. ConfigError: there is none, or it cannot work."""
+        if name not in self.triggers:
+            none = f"There is no trigger {name!r}. See: openmanus triggers list"
+            raise ConfigError(self.problems.get(f"triggers.{name}", none))
+        return self.triggers[name]
+
+
+def read_automation() -> Automation:
+    """Return the configured triggers and channels. Blocks. ConfigError: a file cannot be read."""
+    found, (triggers, channels) = Automation({}, {}, {}), automation()
+    every: list[tuple[str, Any]] = [
+        *((f"channels.{name}", replace(one, name=name)) for name, one in channels.items()),
+        *((f"triggers.{name}", replace(one, name=name)) for name, one in triggers.items()),
+    ]
+    for place, one in every:
+        try:
+            filled = _with_values(one)
+            if isinstance(filled, Trigger):
+                found.triggers[one.name] = check_trigger(filled, channels)
+            else:
+                found.channels[one.name] = filled
+        except ConfigError as error:
+            found.problems[place] = f"[{place}] {error}"
+    return found
+
+
+def _with_values(one: Any) -> Any:  # a trigger or a channel
+    """Fill in `${NAME}` in the texts that may hold it. ConfigError: a variable is not set."""
+    changed: dict[str, Any] = {}
+    for each in fields(one):
+        value = getattr(one, each.name)
+        if isinstance(value, SecretStr):
+            changed[each.name] = SecretStr(filled_in(value.get_secret_value()))
+        elif each.name in ("url", "status_url", "host", "login"):
+            changed[each.name] = value = filled_in(value)
+            secure = not value or is_safe_transport(value) or not each.name.endswith("url")
+            _require(secure, "needs https:// addresses, except on this machine")
+    return replace(one, **changed)
+
+
+def check_trigger(trigger: Trigger, channels: Mapping[str, Channel]) -> Trigger:
+    """Return the trigger. ConfigError says what of it cannot work."""
+    _require(_NAME.fullmatch(trigger.name), "needs a name of letters, digits, - and _")
+    _require(trigger.task.strip(), "needs a task")
+    if trigger.kind == "schedule":
+        _check_schedule(trigger)
+    elif trigger.kind == "webhook":
+        _require(trigger.secret.get_secret_value(), "needs a secret, which signs its requests")
+    elif trigger.kind == "folder":
+        _require(trigger.path, "needs the path of a folder")
+    else:
+        needed = trigger.host and trigger.login and trigger.password.get_secret_value()
+        _require(needed, "needs host, login and password")
+        _require(trigger.senders, "needs senders: the addresses that may start a run")
+        local = is_loopback(trigger.host.partition(":")[0])
+        _require(trigger.tls or local, "can leave out tls only for a server of this machine")
+    if known := FIELDS.get(trigger.kind):
+        for field in FIELD.findall(trigger.task):
+            names = ", ".join(known)
+            _require(field in known, f"names the field {field}; a {trigger.kind} has: {names}")
+    is_known = not trigger.deliver_to or trigger.deliver_to in channels
+    _require(is_known, f"delivers to the channel {trigger.deliver_to!r}, which does not exist")
+    return trigger
+
+
+def _check_schedule(trigger: Trigger) -> None:
+    from cronsim import CronSim, CronSimError
+
+    _require(bool(trigger.cron) != bool(trigger.every), "needs either cron or every")
+    if trigger.every:
+        _require(seconds(trigger.every) > 0, "needs a time above 0 in every")
+    try:
+        zoneinfo.ZoneInfo(trigger.timezone)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
+        raise ConfigError(f"names the time zone {trigger.timezone!r}, which is unknown.") from error
+    try:
+        if trigger.cron:
+            _require(len(trigger.cron.split()) == 5, "needs a cron expression with five fields")
+            CronSim(trigger.cron, datetime.datetime.now(datetime.UTC))
+    except CronSimError as error:
+        raise ConfigError(f"has a wrong cron expression {trigger.cron!r}: {error}.") from error
+
+
+def _require(fine: object, what: str) -> None:
+    if not fine:
+        raise ConfigError(f"{what}.")
+
+
+def add_trigger(name: str, given: Mapping[str, str]) -> Path:
+    """Write a trigger into the user's configuration, and return the file. Blocks.
+
+    ConfigError: a value is wrong, or there is a trigger of this name.
+    """
+    kinds = {each.name: str(each.type) for each in fields(Trigger)}
+    lines = [f"[triggers.{name}]"]
+    for key, value in given.items():
+        parts: Any = value.split(",") if "tuple" in kinds.get(key, "") else value
+        plain = re.search(r"\b(int|float|bool)\b", kinds.get(key, ""))
+        lines.append(f"{key} = {value if plain else json.dumps(parts, ensure_ascii=False)}")
+    path, layer = config_home() / CONFIG_FILE, Layer()
+    known = read_automation()
+    try:
+        layer.read(tomllib.loads("\n".join(lines)))
+        _require(not layer.problems, "; ".join(layer.problems))
+        _require(not layer.unknown, f"{', '.join(layer.unknown)}: there is no such key")
+        trigger = replace(layer.values["triggers"][name], name=name)
+        is_new = name not in known.triggers and f"triggers.{name}" not in known.problems
+        _require(is_new, "there is a trigger of this name already")
+        check_trigger(_with_values(trigger), known.channels)
+        text = path.read_text("utf-8") if path.exists() else ""
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        changed = "\n".join([*filter(None, [text.rstrip()]), "", *lines, ""]).lstrip()
+        tomllib.loads(changed)
+    except (OSError, ValueError, ConfigError) as error:
+        raise ConfigError(f"The trigger {name} was not added: {error}") from error
+    write_file(path, changed, mode=mode)
+    return path

@@ -1,0 +1,162 @@
+"""`openmanus triggers` and `inbox`: runs that begin without a person, and what waits for one."""
+
+import asyncio
+import datetime
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from openmanus_graph.backends.persistence.deliveries import Delivery, Event, open_deliveries
+from openmanus_graph.config.triggers import add_trigger, read_automation
+from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, show_rows
+from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.runtime.output import printable
+from openmanus_graph.state.triggers import Trigger
+
+app = typer.Typer(
+    help="Runs that begin without a person: on a schedule, or when something arrives.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+TriggerName = Annotated[str, typer.Argument(help="The trigger's name.")]
+EventOption = Annotated[
+    str | None, typer.Option("--event", help="File with the event's fields as a JSON object.")
+]
+
+
+@app.command()
+def add(
+    name: TriggerName,
+    values: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="kind=, task= and other keys.")
+    ],
+) -> int:
+    """Write a trigger into your configuration, after checking it."""
+    path = add_trigger(name, dict(one.split("=", 1) for one in values if "=" in one))
+    sys.stderr.write(f"Added the trigger {name} to {path}. `openmanus serve` runs it.\n")
+    return 0
+
+
+@app.command("list")
+@takes(StorageOptions)
+def list_triggers(as_json: JsonLinesOption = False) -> int:
+    """List the triggers: their next run, and how the newest ended."""
+    from openmanus_graph.interfaces.triggers.overview import overview
+
+    rows, problems = overview(time.time())
+    show_rows(rows, ("name", "kind", "state", "next", "last", "thread"), as_json=as_json)
+    sys.stderr.writelines(f"{printable(problem)}\n" for problem in problems)
+    return 0
+
+
+def _pausing(name: str, text: str, *, on: bool) -> None:
+    @takes(StorageOptions)
+    def change(trigger: TriggerName) -> int:
+        open_deliveries().pause(read_automation().trigger(trigger).name, on=on)
+        return 0
+
+    app.command(name, help=text)(change)
+
+
+_pausing("pause", "Begin no more runs of a trigger. Webhooks are received, and wait.", on=True)
+_pausing("resume", "Begin runs of a paused trigger again.", on=False)
+
+
+@app.command("test")
+@takes(StorageOptions)
+def check(name: TriggerName, event: EventOption = None) -> int:
+    """Check a trigger, and print the task that an event would start. Nothing runs."""
+    from openmanus_graph.graphs.catalog import check_agent
+    from openmanus_graph.interfaces.triggers.tasks import task_of
+
+    trigger = read_automation().trigger(name)
+    check_agent(trigger.agent)
+    if event is None and trigger.kind != "schedule":
+        sys.stderr.write("The trigger can work. With --event FILE, its task is shown.\n")
+    else:
+        task = task_of(trigger, _given(trigger, event).fields)
+        sys.stdout.write(f"{printable(task.text)}\n")
+    return 0
+
+
+@app.command()
+@takes(StorageOptions)
+def run(name: TriggerName, event: EventOption = None) -> int:
+    """Start a run of a trigger now, and wait for its end."""
+    from openmanus_graph.backends.models.build import run_and_close_models
+    from openmanus_graph.interfaces.triggers.worker import run_now
+
+    automation = read_automation()
+    trigger = automation.trigger(name)
+    one = open_deliveries().receive(name, _given(trigger, event), time.time())
+    ended: Any = run_and_close_models(run_now(one, trigger, automation))
+    _show_deliveries([ended], as_json=False)
+    sys.stdout.write(f"{printable(str(ended.result.get('answer', '')))}\n")
+    return 0 if ended.state == "delivered" else 1
+
+
+def _given(trigger: Trigger, event: str | None) -> Event:
+    """Return the event that a person starts. ConfigError: its file is no JSON object."""
+    from openmanus_graph.interfaces.service.run_setup import MAX_TEXT_BYTES, read_input
+    from openmanus_graph.interfaces.triggers.sources import manual_event
+
+    found: Any = None
+    if event is not None:
+        try:
+            found = json.loads(read_input(event, MAX_TEXT_BYTES))
+            found.keys()
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"{event} is not a JSON object: {error}.") from error
+    return manual_event(trigger, found)
+
+
+@app.command()
+@takes(StorageOptions)
+def history(
+    name: Annotated[str | None, typer.Argument(help="Of this trigger. Default: of all.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: JsonLinesOption = False,
+) -> int:
+    """List deliveries, the newest first."""
+    _show_deliveries(open_deliveries().history(name, limit), as_json=as_json)
+    return 0
+
+
+@app.command()
+@takes(StorageOptions)
+def replay(
+    number: Annotated[int, typer.Argument(help="The delivery's number in `history`.")],
+    sent: Annotated[
+        bool, typer.Option("--sent", help="Only note that its answer has arrived.")
+    ] = False,
+) -> int:
+    """Try a delivery again that is dead, was skipped, or whose outcome is unknown."""
+    open_deliveries().replay(number, as_sent=sent)
+    done = "It counts as delivered." if sent else "`openmanus serve` tries it again."
+    sys.stderr.write(f"{done}\n")
+    return 0
+
+
+@takes(StorageOptions)
+def inbox(as_json: JsonLinesOption = False) -> int:
+    """List what waits for a person: approvals, questions, unknown outcomes, failed deliveries."""
+    from openmanus_graph.interfaces.triggers.overview import waiting
+
+    found = asyncio.run(waiting(None))
+    show_rows(found, ("kind", "thread", "what", "answer"), as_json=as_json)
+    if not found:
+        sys.stderr.write("Nothing waits for you.\n")
+    return 0
+
+
+def _show_deliveries(found: Iterable[Delivery], *, as_json: bool) -> None:
+    rows = [asdict(one) for one in found]
+    for row in rows:
+        row["received"] = f"{datetime.datetime.fromtimestamp(row['received']):%Y-%m-%d %H:%M:%S}"
+    show_rows(rows, ("number", "trigger", "state", "received", "thread", "reason"), as_json=as_json)

@@ -1,0 +1,1 @@
+"""Runs that begin without a person: what starts them, once each, and where their answers go."""

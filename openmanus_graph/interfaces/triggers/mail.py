@@ -1,0 +1,106 @@
+"""Reads new mail of a mailbox by IMAP, without changing it (extra `mail`)."""
+
+import contextlib
+import datetime
+import email.utils
+import re
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from openmanus_graph.backends.files.mail import read_mail
+from openmanus_graph.backends.persistence.backend import read_object
+from openmanus_graph.backends.persistence.deliveries import Deliveries, Event
+from openmanus_graph.errors import ConfigError, install_extra
+from openmanus_graph.interfaces.service.runs import Upload
+from openmanus_graph.state.triggers import Trigger
+
+MAX_MAIL_BYTES = 25 << 20
+MOST_MAILS = 50
+"""That one look reads."""
+_AUTOMATIC = ("Auto-Submitted", "Precedence", "List-Id")
+_FAILED = re.compile(r"\bdmarc\s*=\s*fail", re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def _mailbox(trigger: Trigger) -> Generator[tuple[Any, Mapping[bytes, Any]]]:
+    """Open the mailbox for reading. ConfigError: that is not possible."""
+    try:
+        from imapclient import IMAPClient
+        from imapclient.exceptions import IMAPClientError
+    except ImportError as error:
+        raise ConfigError(f"Mail needs the extra `mail`. {install_extra('mail')}") from error
+    host, _, port = trigger.host.partition(":")
+    try:
+        number: Any = int(port) if port else None  # typed as a number
+        with IMAPClient(host, number, ssl=trigger.tls, timeout=30) as client:
+            client.login(trigger.login, trigger.password.get_secret_value())
+            yield client, client.select_folder(trigger.mailbox, readonly=True)
+    except (OSError, ValueError, IMAPClientError) as error:
+        raise ConfigError(f"The mailbox at {trigger.host} cannot be read: {error}.") from error
+
+
+def look(trigger: Trigger, table: Deliveries, now: float) -> None:
+    """Store the mails that came since the last look. Blocks. ConfigError as `_mailbox`.
+
+    The first look only notes which was the newest. If the mailbox was made again, all numbers are
+    new: then those count that came after the last look.
+    """
+    with _mailbox(trigger) as (client, selected):
+        validity, mark = int(selected[b"UIDVALIDITY"]), table.mark(trigger.name)
+        stored, uids, new = read_object(mark), sorted(client.search(["ALL"])), list[int]()
+        if stored is not None and stored["validity"] == validity:
+            new = [uid for uid in uids if uid > stored["uid"]]
+            if not new:
+                return
+        elif stored is not None:
+            since = datetime.datetime.fromtimestamp(stored["at"], datetime.UTC)
+            dates = client.fetch(client.search(["SINCE", since.date()]), ["INTERNALDATE"])
+            arrived = {
+                uid: one[b"INTERNALDATE"].astimezone(datetime.UTC) for uid, one in dates.items()
+            }
+            new = sorted(uid for uid, at in arrived.items() if at >= since)
+        read = ((uid, _raw(client, uid)) for uid in new[:MOST_MAILS])
+        found = (_event(trigger, validity, uid, raw) for uid, raw in read if raw is not None)
+        events = [event for event in found if event is not None]
+        last = new[MOST_MAILS - 1] if len(new) > MOST_MAILS else max(uids, default=0)
+        table.advance(
+            trigger.name, mark, {"validity": validity, "uid": last, "at": now}, events, now
+        )
+
+
+def _raw(client: Any, uid: int) -> bytes | None:
+    """Return a mail, only its head if it is too large; None if it is gone."""
+    size = client.fetch([uid], ["RFC822.SIZE"]).get(uid, {}).get(b"RFC822.SIZE", 0)
+    part = "BODY[]" if size <= MAX_MAIL_BYTES else "BODY[HEADER]"
+    found = client.fetch([uid], [part.replace("BODY", "BODY.PEEK")]).get(uid, {})
+    raw: bytes | None = found.get(part.encode())
+    return raw
+
+
+def _event(trigger: Trigger, validity: int, uid: int, raw: bytes) -> Event | None:
+    """Return the event of a mail; None if its sender may not start a run."""
+    headers, body, attachments = read_mail(raw)
+    senders = email.utils.getaddresses(headers.get("from", []))
+    address = senders[0][1].casefold() if len(senders) == 1 else ""
+    if address not in {one.casefold() for one in trigger.senders}:
+        return None
+    key = f"{trigger.mailbox};{validity};{uid}"
+    checked = " ".join(headers.get("authentication-results", [])[:1])
+    if _FAILED.search(checked):
+        return Event(key, {}, "skipped", "The mail server found that the sender is forged.")
+    for name in _AUTOMATIC:
+        given = headers.get(name.lower(), [""])[0].strip().lower()
+        if given and given != "no":
+            return Event(key, {}, "skipped", f"It is automatic mail, by its {name}.")
+    fields = {name: ", ".join(headers.get(name, [])) for name in ("to", "subject", "date")}
+    fields |= {"from": address, "body": body, "attachments": ", ".join(attachments)}
+    return Event(key, {**fields, "_uid": uid, "_validity": validity})
+
+
+def file_of(trigger: Trigger, event: Mapping[str, Any]) -> Upload | None:
+    """Return the whole mail of an event, with its attachments; None if it is gone. Blocks."""
+    with _mailbox(trigger) as (client, selected):
+        if int(selected[b"UIDVALIDITY"]) != event["_validity"]:
+            return None
+        raw = _raw(client, int(event["_uid"]))
+    return None if raw is None else Upload("mail.eml", raw, "message/rfc822")
