@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 HOME = "/home/user"
 FOLDER = f"{HOME}/task"
 SOCKET = "/run/model.sock"
@@ -87,10 +89,21 @@ async def run(argv: Sequence[str], timeout_s: float) -> Ended:
         return Ended(None, "", "")
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process.pid)
             await process.wait()
     return Ended(process.returncode, out.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and all below it: one that has just begun does not die with its parent."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        parent.suspend()  # it starts nothing more
+        for one in (parent, *parent.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def python_passes(folder: Path, code: str, cpu_s: int = 2, timeout_s: float = 60) -> bool:

@@ -31,6 +31,7 @@ EVENTS = frozenset({
 })  # fmt: skip
 OWN_AGENTS = frozenset({
     "manus", "browser", "swe", "data_analysis", "desktop", "mcp", "planner", "planning",
+    "research",
 })  # fmt: skip
 """Names that no file can take."""
 _SHOWN = 3

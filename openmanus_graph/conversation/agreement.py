@@ -84,7 +84,8 @@ def words_in(text: str) -> set[str]:
 
 
 def years_around(around: Surroundings) -> set[str]:
-    return next((set(found) for one in around.texts() if (found := YEAR.findall(one))), set())
+    found = (set[str](YEAR.findall(one)) for one in around.texts())
+    return next(filter(None, found), set[str]())
 
 
 def has_any(line: str, names: Set[str]) -> bool:

@@ -70,9 +70,10 @@ UNITS = {
     alias.replace("-", " "): Unit(dimension, float(factor))
     for dimension, factor, *aliases in map(str.split, _TABLE.strip().splitlines())
     for alias in aliases
+} | {
+    **dict.fromkeys(("°C", "℃", "摄氏度"), Unit("temperature", 1.0)),
+    **dict.fromkeys(("°F", "℉", "华氏度"), Unit("temperature", 5 / 9, -160 / 9)),
 }
-UNITS |= dict.fromkeys(("°C", "℃", "摄氏度"), Unit("temperature", 1.0))
-UNITS |= dict.fromkeys(("°F", "℉", "华氏度"), Unit("temperature", 5 / 9, -160 / 9))
 _IN_ANY_CASE = {alias.casefold(): unit for alias, unit in UNITS.items()}
 PERCENT, BYTE, COUNT = UNITS["%"], UNITS["B"], Unit("count", 1.0)
 POUNDS = {UNITS["lb"], UNITS["£"]}

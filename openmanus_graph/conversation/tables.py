@@ -144,9 +144,12 @@ class Table:
             if hits := {one for one in self._words.get(key, ()) if one[1] == key}:
                 return hits, length
         word = words[position]
-        partial = self._words.get(word, set()) if len(word) >= 4 and word not in _COMMON else set()
-        # Else several names have this word.
-        return (partial if len({one[0] for one in partial}) == len(partial) else set()), 1
+        partial = set[tuple[int, str]]()
+        if len(word) >= 4 and word not in _COMMON:
+            partial |= self._words.get(word, partial)
+        if len({one[0] for one in partial}) < len(partial):  # several names have this word
+            partial.clear()
+        return partial, 1
 
     def fits(self, row: int, column: int, names: Names) -> bool:
         """Return True if a cell belongs to what a sentence names, as far as it names something."""
@@ -178,7 +181,7 @@ def _plain(word: str) -> str:
 
 def _number(cell: str, *, german: bool) -> float | None:
     found = NUMBER.search(cell) if _NUMERIC.fullmatch(cell) else None
-    values = values_of(found[0]) if found else ()
+    values = [*values_of(found[0])] if found else []
     if not found or not values:
         return None
     mark = re.fullmatch(r"\d{1,3}([.,])\d{3}", found[0])

@@ -24,7 +24,7 @@ from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import PARSE_ERROR, StdioPipes
 from openmanus_graph.interfaces.service.run_setup import read_thread_state
-from openmanus_graph.interfaces.service.run_view import events_from_messages
+from openmanus_graph.interfaces.service.thread_view import events_from_messages
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.tools.closing import ask_human

@@ -4,6 +4,7 @@ The state holds the conversation after each turn. So a crash loses only the curr
 or calls that change nothing.
 """
 
+import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,7 +108,7 @@ async def next_draft(drafting: Drafting, session: Session, emit: Emit) -> Draft:
     call = ModelCall(
         system=render(
             "plan_create",
-            roster=drafting.executors.roster(),
+            roster=await asyncio.to_thread(drafting.executors.roster),  # agents of files
             look=render("plan_look", tools=tools, most=str(MAX_LOOKS)) if tools else "",
             marks=render("text_from_outside"),
         ),

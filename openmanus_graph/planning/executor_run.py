@@ -27,7 +27,7 @@ from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, opened_folder
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import ClaimSource, Usage, no_usage
+from openmanus_graph.state.manus import Usage, no_usage
 from openmanus_graph.state.planning import Outcome
 
 Executor = Pregel[Any, Any, Any, Any]
@@ -90,8 +90,6 @@ _QUOTED_NAME = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
 _MAX_NAME_CHARS = 200
 _MAX_FILE_NAMES = 500
 _SizeAndTime = tuple[int, int]
-_MOST_NAMED = 20
-"""Claims without a source that a report names."""
 _OUR_STATUSES = ("finished", "failed", "stopped", "cancelled")
 
 
@@ -132,9 +130,6 @@ def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> S
     text = messages[-1].text.strip() if messages and messages[-1].type == "ai" else ""
     if isinstance(answer, str) and answer:
         text = answer
-    sources: Sequence[ClaimSource] = values.get("sources") or ()
-    if missing := [one["text"] for one in sources if one["kind"] == "not_found"]:
-        text += f"\n\n[Found in no result of this run: {', '.join(missing[:_MOST_NAMED])}.]"
     status, reason = values.get("status"), values.get("stop_reason")
     if status not in _OUR_STATUSES:  # a third-party graph, whose `status` may mean anything
         status = None

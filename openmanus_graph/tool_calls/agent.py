@@ -227,9 +227,8 @@ async def _run_toolset(
             answer = agent.structured_tool(settings.response_format)
             tools[answer.name] = answer
         tools |= {tool.name: tool for tool in server_tools}
-        wanted = settings.tools
-        if settings.library:
-            wanted = (*(wanted or ()), f"{ADD}search_library")
+        library = (*(settings.tools or ()), f"{ADD}search_library")
+        wanted = library if settings.library else settings.tools
         tools, selection = _selected(tools, agent.optional, wanted)
         names = [*tools] if selection is None else [name for name in selection if name in tools]
         searched = [name for name in names if name.startswith(SERVER_TOOL_PREFIX)]

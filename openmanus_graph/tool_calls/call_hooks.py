@@ -63,7 +63,7 @@ async def before_call(execution: CallExecution) -> HookResult:
     context = execution.context
     if not has_hooks(context.session, "PreToolUse"):
         return NOTHING
-    key = replace(execution.key, execution=f"hooks {execution.execution_id}".strip())
+    key = replace(execution.key, execution=f"hooks {execution.key.execution}".strip())
     if key not in context.hook_results:
         known = await context.ledger.find(key) if context.ledger is not None else None
         if known is not None and known.outcome is not None:
@@ -95,6 +95,8 @@ async def _change_arguments(execution: CallExecution, result: HookResult) -> Non
         "occurrence": call["occurrence"],
         "problem": None,
     }
+    if "cell" in call:
+        changed["cell"], changed["parent"] = call["cell"], call.get("parent", "")
     if context.config.get("configurable", {}).get("checkpoint_ns"):  # it belongs to a conversation
         made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
         request = await tool_call_request(made, context.config)

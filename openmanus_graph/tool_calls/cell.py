@@ -33,7 +33,7 @@ from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
 from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.tool_calls.arguments import as_meant
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
-from openmanus_graph.tool_calls.permission import evaluate, request_permissions, validate
+from openmanus_graph.tool_calls.permission import evaluate, prepare, request_permissions
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import tool_call_request
 
@@ -153,8 +153,8 @@ class Cell:
             self._record = self._record or await _CellRecord.find(self._execution)
         call, settled = self._record.next_call(tool, meant)
         execution = CallExecution(call, self._context)
-        validate(execution)
-        await self._judge(call)
+        await prepare(execution)
+        await self._judge(execution.call)
         return execution, settled
 
     def _leave(self, number: int, call: PendingCall, why: str = "") -> None:

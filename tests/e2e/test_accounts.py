@@ -73,6 +73,7 @@ class Belongings:
             "assistant_id": "manus", "graph_id": "manus", "path": self.file,
             "checkpoint_id": "1", "cron_id": self.run, "takeover": self.run, "ticket": "none",
             "secret": "none", "subgraph": "none", "namespace": "none",
+            "number": "1", "action": "run",
         }  # fmt: skip
 
 

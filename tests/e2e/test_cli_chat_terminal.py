@@ -111,9 +111,15 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/cost": "in this chat: 2 model calls, 200 tokens in (80 cached), 40 out",
             "/plan": "This thread has no plan.",
             "/approve": "This thread has no open question",
+            "/undo": "Nothing was said before the last message.",
+            "/export": "Write /export FILE",
+            "/export said.md": "said.md holds the conversation.",
+            "/export said.html": "Open it in a browser.",
+            "/memory": "There are no notes.",
             "/fork": "Go back to one of them: /fork NUMBER",
             "/fork 1": "begins after point 1",
             "/resume nobody": "There is no thread 'nobody'",
+            "/new": "without what was said before",
         }.items():
             terminal.type(f"{typed}\r")
             terminal.see(shown)
@@ -123,6 +129,30 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
     assert len(model.requests) == 2
     assert [request.body["model"] for request in model.requests] == ["other", "other"]
     assert said(model) == ["write it"]
+    assert "write it" in (cli.cwd / "said.md").read_text()
+    assert "write it" in (cli.cwd / "said.html").read_text()
+
+
+def test_a_turn_is_undone_with_its_files(cli: Cli, model: OpenAIServer) -> None:
+    for name in "ab":
+        create = Call("str_replace_editor", {**EDIT, "path": f"{name}.py"})
+        model.add(Reply(calls=(create,)), Reply(f"Made {name}."))
+    model.add(Reply("Done."))
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        for name in "ab":
+            terminal.type(f"make {name}\r")
+            terminal.see(f"Made {name}.")
+        terminal.type("/undo\r")
+        terminal.see("begins after point")
+        terminal.type("/files\r")
+        terminal.see("  a.py  6 bytes")
+        terminal.type("go on\r")
+        terminal.see("Done.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+        assert "b.py  6 bytes" not in terminal.screen
+    assert "make b" not in str(model.requests[-1].messages)
 
 
 def test_the_plan_of_the_planning_tool_is_the_threads_plan(cli: Cli, model: OpenAIServer) -> None:

@@ -16,7 +16,7 @@ from tests.support.openai_server import OpenAIServer
 pytestmark = pytest.mark.slow
 CODE = """
 import asyncio
-print(tools.read_file(path="a.txt"))
+print(await tools.read_file(path="a.txt"))
 await asyncio.gather(tools.ring(line="r1"), tools.ring(line="r2"))
 """
 

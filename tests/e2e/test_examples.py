@@ -43,10 +43,10 @@ def run(name: str, task: str, model: OpenAIServer, stdin: str) -> str:
 
 def test_manus_is_a_node_of_another_graph(model: OpenAIServer) -> None:
     ask = Reply(calls=(Call("ask_human", {"inquire": "Which sources?"}),))
-    model.add(ask, Reply("Copper costs 9 euros."))
+    model.add(ask, Reply("Copper is traded there."))
     shown = run("own_graph.py", "copper", model, "the exchange\n")
     assert "Which sources?" in shown
-    assert "# copper\n\nCopper costs 9 euros.\n\nFiles: []" in shown
+    assert "# copper\n\nCopper is traded there.\n\nFiles: []" in shown
     assert "copper" in model.requests[0].messages[-1]["content"]
     assert model.requests[1].messages[-1]["content"] == "the exchange"
 

@@ -183,8 +183,6 @@ async def test_a_run_that_waits_for_its_turn_is_not_lost_when_the_server_is_kill
             await working.ask(message="One.")
             await eventually(asked.is_set)
             await waiting.ask(message="Two.")
-            task = "SELECT count(*) FROM user_messages"
-            await eventually(lambda: execute(own, task) == [(2,)])
         await asyncio.to_thread(own.stop, signal.SIGKILL)
         await asyncio.to_thread(own.start)
         async with httpx.AsyncClient(

@@ -17,7 +17,7 @@ from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.conversation.history import listed_heads
 from openmanus_graph.conversation.replies import task_of
-from openmanus_graph.interfaces.service.run_view import events_from_messages, transcript
+from openmanus_graph.interfaces.service.thread_view import events_from_messages, transcript
 from openmanus_graph.nodes import think
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.testing import ScriptedChatModel

@@ -117,6 +117,7 @@ async def test_a_run_of_many_steps_ends_with_its_task_and_its_facts(steps: int) 
                 task=Command(goto="think") if sizes else TASK,
                 config={"configurable": {"thread_id": "t"}, "recursion_limit": 100_000},
                 max_steps=limit,
+                answer_check="off",  # the sum is of figures that only the summaries have
             )
             endings.append(tuple(ran.values[k] for k in ("status", "step_count", "answer")))
             sizes.append(stored_bytes())
@@ -197,7 +198,7 @@ async def test_all_the_users_messages_survive_with_their_answers_and_files() -> 
                 assert sum(words in text for text in shown) == 1
             assert png in str([message.content for message in request])
     assert [message.text for message in people[:2]] == said[:2]
-    assert people[1].additional_kwargs == {"images": ["chart.png"]}
+    assert people[1].additional_kwargs["images"] == ["chart.png"]
     last = [message.type for message in work_requests(models[-1])[-1]]
     assert last[:6] == ["system", "human", "ai", "human", "ai", "human"]
 

@@ -14,7 +14,7 @@ from openmanus_graph.backends.persistence.checkpoints import fork, open_checkpoi
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import database_url
 from openmanus_graph.graphs.planning import build_planning_graph
-from openmanus_graph.interfaces.service.run_view import (
+from openmanus_graph.interfaces.service.thread_view import (
     read_conversations,
     stored_events,
     transcript,

@@ -210,7 +210,7 @@ async def test_ask_asks_although_the_policy_would_not(pay: Any, paid: list[str])
     await run_graph(graph, model=model, config=CONFIG, policy="auto")
     (question,) = (await graph.aget_state(CONFIG)).interrupts
     assert "A hook asks first" in question.value["question"]
-    answer = Command(resume={question.id: {"decisions": [{"type": "approve"}]}})
+    answer: Command[Any] = Command(resume={question.id: {"decisions": [{"type": "approve"}]}})
     await run_graph(graph, model=model, config=CONFIG, task=answer, policy="auto")
     assert (paid, text_of("runs.txt")) == (["5"], "x\n"), "a hook decides once"
 

@@ -24,14 +24,13 @@ _ADD = f"""
         SELECT text FROM texts WHERE {_OWN} ORDER BY texts.number DESC LIMIT {texts.MAX_PIECES}
     )
 """
-DELETE_TEXTS = """
-    DELETE FROM texts WHERE number >= (SELECT number << 24 FROM indexed_threads WHERE thread = ?)
+_BETWEEN = """
+    number >= (SELECT number << 24 FROM indexed_threads WHERE thread = ?)
     AND number < (SELECT number + 1 << 24 FROM indexed_threads WHERE thread = ?)
 """
-_TEXTS = f"""
-    SELECT text FROM indexed_threads AS own JOIN texts ON {_OWN} WHERE own.thread = ?
-    ORDER BY texts.number DESC LIMIT ?
-"""
+"""Selects the texts of a thread. With a join, PostgreSQL reads all texts after them as well."""
+DELETE_TEXTS = f"DELETE FROM texts WHERE {_BETWEEN}"
+_TEXTS = f"SELECT text FROM texts WHERE {_BETWEEN} ORDER BY number DESC LIMIT ?"
 _NEWEST = (20, 1000)
 """How many of a thread's texts are searched for a line, and how many if those have none."""
 INDEX_THREAD = "INSERT INTO indexed_threads (thread) VALUES (?) ON CONFLICT (thread) DO NOTHING"
@@ -100,7 +99,7 @@ class TextIndex(ABC):
         found: dict[str, str] = {}
         for limit, thread in itertools.product(_NEWEST, threads if asked else ()):
             if not found.get(thread):
-                rows = self._run(_TEXTS, (thread, limit))
+                rows = self._run(_TEXTS, (thread, thread, limit))
                 lines = (texts.line_with(asked, text) for (text,) in rows)
                 found[thread] = next(filter(None, lines), "")
         return found

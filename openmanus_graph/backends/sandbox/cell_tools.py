@@ -17,6 +17,7 @@ import re
 import socket
 import threading
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 ENDED = "Its cell had ended already. Call tools only while the cell runs: wait for threads in it."
@@ -137,6 +138,7 @@ class Tools:
     def _listen(self, path: str, names: dict[str, Any], own_names: dict[str, Any]) -> None:
         """Listen for the host. When it opens a cell, put this object among the cell's `names`."""
         listener = socket.socket(socket.AF_UNIX)
+        Path(path).unlink(missing_ok=True)  # of a kernel that was killed
         listener.bind(path)
         listener.listen()
 

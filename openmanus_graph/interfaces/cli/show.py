@@ -31,7 +31,7 @@ from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered, Saf
 from openmanus_graph.interfaces.cli.threads import LatestThread, complete_thread
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import replay as replaying
-from openmanus_graph.interfaces.service import run_setup, run_view, threads
+from openmanus_graph.interfaces.service import run_setup, run_view, thread_view, threads
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan import plan_as_json
@@ -39,7 +39,7 @@ from openmanus_graph.runtime.atomic_files import write_own_file
 from openmanus_graph.runtime.events import ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import no_claims
+from openmanus_graph.state.manus import ClaimSource, no_claims
 from openmanus_graph.state.settings import Settings
 
 Event = dict[str, Any]
@@ -60,14 +60,14 @@ def show(
     known = threads.known_thread(threads.thread_id(thread))
     values, runs, asked = asyncio.run(read_thread(known))
     if plan:
-        found = run_view.plan_in(values)
+        found = thread_view.plan_in(values)
         if found is None:
             raise ConfigError(
                 f"Thread {known.id!r} has no plan. Make one with: openmanus plan TASK."
             )
         sys.stdout.write(plan_as_json(found) + "\n")
     elif sources:
-        found_in = values.get("sources") or []
+        found_in: list[ClaimSource] = values.get("sources") or []
         lines = [run_view.claims_line(values.get("claims") or no_claims())]
         lines += run_view.source_lines(found_in)
         text = json.dumps(found_in, ensure_ascii=False) if as_json else "\n".join(lines)
@@ -80,7 +80,7 @@ def show(
             output["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
         sys.stdout.write(json.dumps(output, ensure_ascii=False, default=str) + "\n")
     else:
-        _print_markdown(run_view.transcript(known, values, runs, cut=True))
+        _print_markdown(thread_view.transcript(known, values, runs, cut=True))
         if asked:
             how = "--approve, --reject or --answer TEXT, with --id ID if it asks several questions"
             command = f"openmanus resume {shlex.quote(known.id)} {how}"
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
     return cast("Any", value)
 
 
-async def read_thread(thread: Thread) -> tuple[dict[str, Any], run_view.Runs, str]:
+async def read_thread(thread: Thread) -> tuple[dict[str, Any], thread_view.Runs, str]:
     """Return a thread's state, the conversations of its plan's steps, and its open questions."""
     if thread.agent not in agent_names():
         threads.whole_thread(thread.id)  # raises the right error if the row is damaged
@@ -117,9 +117,9 @@ async def read_thread(thread: Thread) -> tuple[dict[str, Any], run_view.Runs, st
         state = await graph.aget_state({"configurable": {"thread_id": thread.id}})
         values = dict(state.values)
         # During a parallel batch the workers know more.
-        if run_view.plan_in(values) and state.tasks:
+        if thread_view.plan_in(values) and state.tasks:
             values = dict(await plan_at(graph, state.config))
-        values, runs = await run_view.read_conversations(graph, checkpointer, thread.id, values)
+        values, runs = await thread_view.read_conversations(graph, checkpointer, thread.id, values)
         return values, runs, run_view.questions_of(state)
 
 
@@ -159,7 +159,7 @@ def export(
         return 0
     shown = threads.known_thread(known)
     values, runs, _ = asyncio.run(read_thread(shown))
-    lines = run_view.transcript(shown, values, runs, cut=False)
+    lines = thread_view.transcript(shown, values, runs, cut=False)
     text = printable("\n".join(lines) + "\n")
     if output == "-":
         sys.stdout.write(text)
@@ -207,7 +207,7 @@ def _events_of(known: Thread) -> list[Event]:
             return events
     values, runs, _ = asyncio.run(read_thread(known))
     state = asyncio.run(run_setup.read_thread_state(known.id, known.agent)).state
-    events = [*run_view.stored_events(known, values, runs)]
+    events = [*thread_view.stored_events(known, values, runs)]
     if known.status not in ("running", "interrupted"):
         events.append(run_view.final_event(state, cancelled=known.status == "cancelled"))
     return events
@@ -222,7 +222,7 @@ async def _replayed_events(
     before = replaying.replay_graph(record.agent)
     await put_beginning(before.checkpointer, record.thread, record.beginning)
     state = await before.aget_state({"configurable": {"thread_id": record.thread}})
-    seen.events += run_view.events_from_messages(record, state.values.get("messages", []))
+    seen.events += thread_view.events_from_messages(record, state.values.get("messages", []))
     context = run_setup.to_context(RunOptions().over(dict(record.options)))
     with observing_runs(seen):
         if isinstance(source, Thread):

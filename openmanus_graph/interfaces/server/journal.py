@@ -95,6 +95,7 @@ class Journal:
             buffer.seq = max(buffer.seq, last, time.time_ns() // 1000)
             buffer.events = deque(buffer.unsaved)
             buffer.floor = buffer.events[0].seq - 1 if buffer.events else buffer.seq
+        self._wake_followers(thread)
 
     async def last(self, thread: str) -> int:
         return await self._database_thread.do(self._table.last, thread)
@@ -195,7 +196,7 @@ class Journal:
 
         An empty list comes once, after the past; None after each `ping_s` seconds without an event.
         """
-        with self._subscription(thread) as changed:
+        with self.subscription(thread) as changed:
             live, quiet_s = False, 0.0
             while not self.is_closing:
                 changed.clear()
@@ -320,7 +321,8 @@ class Journal:
                     return
 
     @contextlib.contextmanager
-    def _subscription(self, thread: str) -> Generator[asyncio.Event]:
+    def subscription(self, thread: str) -> Generator[asyncio.Event]:
+        """Yield what is set when a run of a thread is recorded, and at each event."""
         changed = asyncio.Event()
         with self._lock:
             self._threads.setdefault(thread, _ThreadEvents(0, 0)).followers.add(changed)

@@ -34,7 +34,8 @@ from openmanus_graph.interfaces.server.takeover import end_takeovers
 from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service import threads as stored
 from openmanus_graph.interfaces.service.accounts import Refused
-from openmanus_graph.interfaces.service.run_view import model_label, runs_of_steps, transcript
+from openmanus_graph.interfaces.service.run_view import model_label
+from openmanus_graph.interfaces.service.thread_view import read_conversations, transcript
 from openmanus_graph.runtime.checkpoint_lineage import known_snapshot
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
@@ -166,8 +167,8 @@ async def export_thread(thread: str) -> Response:
     if known is None or graph is None:
         raise Refused(404, f"There is nothing of a thread {thread} to export.")
     state = await graph.aget_state({"configurable": {"thread_id": thread}})
-    runs = await runs_of_steps(graph, store.saver(), thread, state.values)
-    text = printable("\n".join(transcript(known, state.values, runs, cut=False)) + "\n")
+    values, runs = await read_conversations(graph, store.saver(), thread, state.values)
+    text = printable("\n".join(transcript(known, values, runs, cut=False)) + "\n")
     return Response(text, media_type="text/markdown")
 
 

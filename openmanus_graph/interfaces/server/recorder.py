@@ -27,7 +27,7 @@ from openmanus_graph.errors import ConfigError, StorageError, UnavailableError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.takeover import announce_takeover
-from openmanus_graph.interfaces.service import run_view
+from openmanus_graph.interfaces.service import run_view, thread_view
 from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.threads import holding_thread
@@ -288,12 +288,12 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
     if state is None:
         return []
     graph = await store.graph_of(known.agent)
-    values, runs = await run_view.read_conversations(graph, store.saver(), thread, state.values)
+    values, runs = await thread_view.read_conversations(graph, store.saver(), thread, state.values)
     if until is None:
-        events = [*run_view.stored_events(known, values, runs)]
+        events = [*thread_view.stored_events(known, values, runs)]
     else:
         before = itertools.takewhile(lambda one: one.id != until, values["messages"])
-        events = [*run_view.events_from_messages(known, before)]
+        events = [*thread_view.events_from_messages(known, before)]
     if known.status not in ("running", "interrupted"):
         events += await store.open_questions(thread, known.agent)
         stopped = known.status == "cancelled"

@@ -38,6 +38,8 @@ from openmanus_graph.state.manus import Origin
 router = APIRouter(prefix="/app/api/threads/{thread}")
 END_S = 5.0
 """Seconds that runs get to end when the server stops."""
+RECORDED_S = 5.0
+"""How long the answer to a request for a run waits until the run is recorded."""
 PING_S = 5.0
 PING = ": ping\n\n"
 _stopping = set[asyncio.Task[int]]()
@@ -96,15 +98,19 @@ async def start_or_resume(
     client = store.own_server.connect()
     try:
         await store.ensure_thread(thread)
-        created = await client.runs.create(
-            thread,
-            agent,
-            **run,
-            checkpoint_id=request.checkpoint_id,
-            stream_mode=["custom"],
-            metadata={TRIGGER_KEY: trigger},
-            multitask_strategy="enqueue" if queued else "reject",
-        )
+        with store.current().journal.subscription(thread) as recorded:
+            created = await client.runs.create(
+                thread,
+                agent,
+                **run,
+                checkpoint_id=request.checkpoint_id,
+                stream_mode=["custom"],
+                metadata={TRIGGER_KEY: trigger},
+                multitask_strategy="enqueue" if queued else "reject",
+            )
+            if store.own_server.is_alone and not queued:  # a crash loses what is not recorded
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(recorded.wait(), RECORDED_S)
     except httpx.HTTPStatusError as error:
         status, sentence = error.response.status_code, f"The server refused the run: {error}"
         if status == 409:
@@ -319,7 +325,7 @@ async def _unrecorded_end(run: AgentRun) -> runs.Final | None:
 
     Such a run was cancelled or refused before it started, or the server died.
     """
-    if store.current().journal.is_running(run.thread):
+    if await store.current().is_running(run.thread):  # also before its first event
         return None
     status = "unknown"  # the server was restarted
     with contextlib.suppress(httpx.HTTPStatusError):

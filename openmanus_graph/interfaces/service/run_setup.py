@@ -36,8 +36,9 @@ from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service import threads
 from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import prepare_home
-from openmanus_graph.interfaces.service.run_view import questions_of, whole_conversation
+from openmanus_graph.interfaces.service.run_view import questions_of
 from openmanus_graph.interfaces.service.runner import Run
+from openmanus_graph.interfaces.service.thread_view import whole_conversation
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file

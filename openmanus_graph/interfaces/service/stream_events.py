@@ -4,7 +4,7 @@ import asyncio
 import datetime
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import StateSnapshot
@@ -40,7 +40,7 @@ async def stream_events(
     settings = await asyncio.to_thread(resolve_settings, context or Context(), thread or _UNNAMED)
     folder = settings.workspace
     state = await graph.aget_state(config) if saved else _finished_state({})
-    given = input if isinstance(input, Mapping) else state.values
+    given = cast("Mapping[str, Any]", input if isinstance(input, Mapping) else state.values)
     asked = last_user_message(given.get("messages", []))
     yield _sent(
         thread,

@@ -12,7 +12,7 @@ import httpx2
 
 from openmanus_graph.state import triggers
 
-_NOT_FOUND = 404
+_NOT_FOUND, _UNAVAILABLE = 404, 503
 
 
 class NotSentError(Exception):
@@ -66,6 +66,8 @@ class WebhookChannel:
                 answer = await client.post(self.settings.url, content=content, headers=headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 raise NotSentError(f"The channel {self.name} cannot be reached.") from error
+        if answer.is_server_error and answer.status_code != _UNAVAILABLE:
+            answer.raise_for_status()  # it may have failed after it took the message
         if not answer.is_success:
             raise NotSentError(f"The channel {self.name} answered {answer.status_code}.")
 

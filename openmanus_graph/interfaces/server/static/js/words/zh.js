@@ -464,12 +464,12 @@ export const ZH = {
   "A program printed this.": "由程序输出。",
   "This follows from numbers of the source.": "由来源中的数字推算得出。",
   "This was not found in any source.": "在任何来源中都未找到。",
-  "{n} figure": "{n} 个数字",
   "{n} figures": "{n} 个数字",
   "{found} found, {missing} not found": "{found} 个有来源，{missing} 个无来源",
 
   // The server's words for its own agents
   "general: Python, shell, files, the web": "通用：Python、命令行、文件、网络",
+  "research: reads the web and the user's documents, reports with sources": "研究：阅读网络和用户的文档，给出带来源的报告",
   "the web: operates pages, searches, reads": "网络：操作网页、搜索、阅读",
   "desktop programs: uses them by mouse and keyboard": "桌面程序：用鼠标和键盘操作",
   "software: finds, reproduces, fixes and tests in a repository": "软件：在代码库中查找、复现、修复和测试",

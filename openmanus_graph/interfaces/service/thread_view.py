@@ -1,0 +1,235 @@
+"""A thread as its stored state has it: all that was said, as events or as a transcript."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from openmanus_graph.backends.models.prices import usage_of
+from openmanus_graph.backends.persistence.checkpointer import Checkpointer
+from openmanus_graph.backends.persistence.recording import Recording
+from openmanus_graph.backends.persistence.threads import Thread
+from openmanus_graph.conversation.history import BEFORE_KEY, as_said, is_steering
+from openmanus_graph.planning.flow import plan_of
+from openmanus_graph.planning.plan import plan_document
+from openmanus_graph.state.manus import (
+    Artifact,
+    Plan,
+    no_usage,
+)
+from openmanus_graph.state.planning import EVENT_FIELDS, plan_fields
+
+SHOWN_OUTPUT_CHARS = 2000
+Runs = Mapping[str, list[list[AnyMessage]]]
+"""By step: the conversation of each of its runs, oldest first."""
+
+
+async def read_conversations(
+    graph: Any, saver: Checkpointer, thread: str, values: Mapping[str, Any]
+) -> tuple[dict[str, Any], Runs]:
+    """Return a thread's state with all that was said in it, and the runs of its plan's steps."""
+    said = await whole_conversation(graph, thread, values.get("messages", []))
+    runs = await runs_of_steps(graph, saver, thread, values)
+    return {**values, "messages": said}, runs
+
+
+async def whole_conversation(
+    graph: Any, thread: str, messages: Sequence[AnyMessage], namespace: str = ""
+) -> list[AnyMessage]:
+    """Return a conversation as it was said, including what compaction has replaced since.
+
+    If the checkpoint of an earlier part is gone, that part is missing.
+    """
+    parts = [messages]
+    while before := _whole_at(parts[0]):
+        place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": before}
+        state = await graph.aget_state({"configurable": place})
+        parts.insert(0, state.values.get("messages", []))
+    said: dict[Any, AnyMessage] = {}
+    for message in itertools.chain(*parts):
+        said.setdefault(message.id or id(message), message)
+    return [as_said(message) for message in said.values()]
+
+
+def _whole_at(messages: Sequence[AnyMessage]) -> str:
+    """Return the id of the checkpoint with the whole of a compacted conversation, or nothing."""
+    return next(
+        (kept for one in reversed(messages) if (kept := one.additional_kwargs.get(BEFORE_KEY))), ""
+    )
+
+
+def stored_events(
+    thread: Thread, values: Mapping[str, Any], runs: Runs
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of a thread, as far as its state holds them: no durations, no notices.
+
+    Those of a plan's steps have `ns`, in place of the namespace of the graph that sent them.
+    """
+    messages: list[AnyMessage] = values.get("messages", [])
+    plan, asked = plan_in(values), _end_of_task(messages)
+    yield from events_from_messages(thread, messages[:asked])
+    if plan is not None:
+        yield {"type": "plan", **plan_fields(plan, EVENT_FIELDS)}
+        for step in plan["steps"]:
+            named = {"id": step["id"], "executor": step["executor"]}
+            for attempt, conversation in enumerate(runs.get(step["id"], []), 1):
+                name = f"{step['id']}/{attempt}" if attempt > 1 else step["id"]
+                place = {"ns": name, "plan_step": step["id"]}
+                yield {"type": "step_start", **named, "status": "in_progress", **place}
+                for event in events_from_messages(thread, conversation[1:]):
+                    yield {**event, **place}
+            if step["status"] not in ("not_started", "in_progress"):
+                yield {"type": "step_end", **named, "status": step["status"]}
+    yield from events_from_messages(thread, messages[asked:])
+
+
+def _end_of_task(messages: Sequence[AnyMessage]) -> int:
+    """Return the index after the newest message of the user."""
+    return 1 + max((n for n, m in enumerate(messages) if m.type == "human"), default=-1)
+
+
+def events_from_messages(
+    thread: Thread | Recording, messages: Iterable[AnyMessage]
+) -> Iterator[dict[str, Any]]:
+    step = 0
+    for message in messages:
+        if isinstance(message, HumanMessage) and is_steering(message):
+            yield {"type": "steer", "id": message.id, "text": message.text}
+        elif isinstance(message, HumanMessage):
+            step = 0
+            yield {
+                "type": "run_start",
+                "kind": "start",
+                "task": message.text,
+                "agent": thread.agent,
+                "model": str(thread.options.get("model") or ""),
+                "workspace": str(thread.options.get("workspace") or ""),
+            }
+        elif isinstance(message, AIMessage):
+            step += 1
+            calls = [
+                {"call_id": call["id"] or "", "tool": call["name"], "args": call["args"]}
+                for call in message.tool_calls
+            ]
+            reply = {"step": step, "text": message.text, "tool_calls": calls}
+            reported = message.usage_metadata is not None
+            usage = usage_of(message).counted(None) if reported else no_usage()
+            yield {"type": "think_end", **reply, "usage": usage, "seconds": 0.0}
+            for call in calls:
+                yield {"type": "tool_start", **call}
+        elif isinstance(message, ToolMessage):
+            yield {
+                "type": "tool_end",
+                "call_id": message.tool_call_id,
+                "tool": message.name or "",
+                "ok": message.status != "error",
+                "seconds": 0.0,
+                "output": message.text,
+            }
+
+
+def plan_in(values: Mapping[str, Any]) -> Plan | None:
+    """Return the plan of a thread's state, if it is a planning graph's and has one."""
+    if not values.get("order"):
+        return None
+    return plan_of(values)  # type: ignore[arg-type]  # only the planning state has `order`
+
+
+async def runs_of_steps(
+    graph: Any, checkpointer: Checkpointer, thread: str, values: Mapping[str, Any]
+) -> Runs:
+    found: dict[str, list[tuple[tuple[int, int], list[AnyMessage]]]] = {}
+    if plan_in(values) is None:
+        return {}
+    started_by = re.escape(values["run_message"])
+    pattern = rf"{started_by}(?:@[^/]*)*/(?P<replan>\d+)/(?P<step>.+)/(?P<attempt>\d+)"
+    for namespace in await checkpointer.anamespaces(thread):
+        if namespace.count("|") != 1:
+            continue  # the flow itself, a step around its executor, or a graph within that
+        place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+        state = await graph.aget_state(place)
+        messages: list[AnyMessage] = state.values.get("messages") or []
+        messages = await whole_conversation(graph, thread, messages, namespace)
+        # The id of the first message of a step's run holds replan, step and attempt.
+        message_id = (messages[0].id or "") if messages else ""
+        if match := re.fullmatch(pattern, message_id):
+            run = (int(match["replan"]), int(match["attempt"])), messages
+            found.setdefault(match["step"], []).append(run)
+    in_order = {step: sorted(runs, key=lambda run: run[0]) for step, runs in found.items()}
+    return {step: [messages for _, messages in runs] for step, runs in in_order.items()}
+
+
+def transcript(
+    thread: Thread, values: Mapping[str, Any], runs: Runs, *, cut: bool
+) -> Iterator[str]:
+    """Yield a thread as lines of Markdown, with the runs of its plan's steps.
+
+    `cut` shortens long outputs, and leaves out the task messages of steps.
+    """
+    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
+    messages: list[AnyMessage] = values.get("messages", [])
+    asked = _end_of_task(messages)
+    for message in messages[:asked]:
+        yield from _message(message, cut=cut)
+    yield from _plan(values, runs, cut=cut)
+    for message in messages[asked:]:
+        yield from _message(message, cut=cut)
+    usage = values.get("usage")
+    if usage:
+        yield (
+            f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
+            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
+        )
+    artifacts: list[Artifact] = values.get("artifacts") or []
+    for artifact in artifacts:
+        yield f"- `{artifact['path']}` ({artifact['size']} bytes)"
+
+
+def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
+    plan = plan_in(values)
+    if plan is None:
+        return
+    yield f"## Plan: {plan_document(plan)[2:]}"
+    for step in plan["steps"]:
+        if step["id"] in runs or step["result"]:
+            yield f"## Step {step['id']}: {step['text']}\n"
+        yield from _runs(runs.get(step["id"], []), cut=cut)
+        if step["id"] not in runs and step["result"]:
+            yield f"{step['result']}\n"
+    for name in runs.keys() - {step["id"] for step in plan["steps"]}:
+        yield f"## Step {name}, which was replaced\n"
+        yield from _runs(runs[name], cut=cut)
+
+
+def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
+    for attempt, messages in enumerate(runs, 1):
+        if len(runs) > 1:
+            yield f"### Run {attempt}\n"
+        for message in messages[1:] if cut else messages:
+            yield from _message(message, cut=cut, level="###")
+
+
+def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
+    text = str(message.text)
+    if isinstance(message, HumanMessage):
+        lines = text.replace("\n", "  \n")  # Markdown's mark of a line break
+        yield f"{level} User\n\n{lines}\n"
+    elif isinstance(message, AIMessage):
+        yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
+        for call in message.tool_calls:
+            args = json.dumps(call["args"], ensure_ascii=False, indent=1)
+            yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
+    elif isinstance(message, ToolMessage):
+        if cut and len(text) > SHOWN_OUTPUT_CHARS:
+            left_out = len(text) - SHOWN_OUTPUT_CHARS
+            text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
+        yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
