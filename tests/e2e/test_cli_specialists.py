@@ -54,7 +54,7 @@ class Analyst:
         if system.startswith("You write the final"):
             return Reply("The report is in report.html.")
         results = [str(m["content"]) for m in messages if m["role"] == "tool"]
-        return self.work(results) if "data analyst" in system else Reply("I am no analyst.")
+        return self.work(results) if "You do a data task" in system else Reply("I am no analyst.")
 
     def work(self, results: list[str]) -> Reply:
         if not results:

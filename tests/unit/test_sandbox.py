@@ -268,6 +268,22 @@ def test_named_mode_that_does_not_work_says_how_to_mend_it(monkeypatch: pytest.M
             choose.choose_sandbox(settings)
 
 
+@pytest.mark.parametrize(
+    "program",
+    ["sleep 60", "echo 'bwrap: Creating new namespace failed: Cannot allocate memory'; exit 1"],
+)
+def test_a_busy_machine_gets_no_weaker_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text(f"#!/bin/sh\nexec >&2\n{program}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(choose, "_START_S", 1.0)
+    with pytest.raises(ConfigError, match="too busy"):
+        choose.choose_sandbox(SandboxSettings())
+
+
 def test_a_mode_is_tried_before_a_run_only_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 

@@ -152,6 +152,8 @@ class Probe:
     detail: str
     fix: str = ""
     """The command that fixes it."""
+    undecided: bool = False
+    """Whether the machine was too busy to tell. It may work."""
 
 
 class Backend:

@@ -1,6 +1,7 @@
 """The backends of this machine (bubblewrap, docker, nono, no sandbox), and the choice of one."""
 
 import contextlib
+import errno
 import importlib
 import importlib.util
 import json
@@ -38,6 +39,8 @@ _ETC = (
 _USERNS = (
     "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
 )
+_START_S = 60.0
+"""A machine that is short of memory needs many seconds."""
 _ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
 
 
@@ -102,14 +105,21 @@ class Bwrap(_Mounted):
         try:
             with signals_held():
                 done = subprocess.run(
-                    argv, capture_output=True, timeout=10, env={}, start_new_session=True
+                    argv, capture_output=True, timeout=_START_S, env={}, start_new_session=True
                 )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix)
+            busy = not isinstance(error, FileNotFoundError | PermissionError)
+            return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix, busy)
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip()[-300:]
-            return Probe("bwrap", False, f"bubblewrap may not make namespaces: {why}", _USERNS)
+            detail, busy = f"bubblewrap may not make namespaces: {why}", _needs_memory(why)
+            return Probe("bwrap", False, detail, _USERNS, busy)
         return Probe("bwrap", True, "bubblewrap works")
+
+
+def _needs_memory(why: str) -> bool:
+    """Return True if memory or processes ran out, which others will free."""
+    return any(os.strerror(code) in why for code in (errno.EAGAIN, errno.ENOMEM))
 
 
 def _end_orphans(root: Path) -> None:
@@ -416,12 +426,24 @@ def reaches_network(name: str, settings: SandboxSettings) -> bool:
 
 
 def backend_name(settings: SandboxSettings) -> str:
-    """Return the backend that the settings name, or for `auto` the best that works. Blocks."""
+    """Return the backend that the settings name, or for `auto` the best that works. Blocks.
+
+    Raises ConfigError if a busy machine does not tell: then nothing weaker is taken.
+    """
     if settings.mode != "auto":
         return settings.mode
     tries = probes(settings)
     # A container engine is used only if the settings name it: its image has other packages.
-    return next(name for name in ("bwrap", "nono", "none") if tries[name]().works)
+    for name in ("bwrap", "nono"):
+        found = tries[name]()
+        if found.undecided:
+            raise ConfigError(
+                f"This machine is too busy to start a sandbox: {found.detail}. Nothing was run. "
+                "Try again when it has less to do."
+            )
+        if found.works:
+            return name
+    return "none"
 
 
 def require_sandbox(settings: SandboxSettings) -> None:
