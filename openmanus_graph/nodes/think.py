@@ -294,7 +294,7 @@ async def sends_of_calls(state: ManusState, config: RunnableConfig, agent: Agent
         toolset.traits if toolset else flow_traits(agent.tools),
         state["messages"],
         await believed(config, "value", state.get("approved_values", [])),
-        network=session is not None and session.settings.sandbox.network,
+        network=session is not None and session.settings.sandbox.network != "off",
         tainted=toolset is not None and toolset.untrusted_prompt,
     )
     copied = {key: value for key, value in state.items() if key in ActInput.__annotations__}

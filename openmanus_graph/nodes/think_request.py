@@ -265,6 +265,10 @@ async def browser_restorable(state: ManusState, session: Session) -> bool:
 
 
 _NETWORK = "reach the network"
+_ASKS = (
+    "reach, by http and https only, the hosts that the person named; the person is asked about "
+    "others"
+)
 _NO_NETWORK = "have no network: nothing can be installed"
 _PYTHON_TOOLS = frozenset({"python_execute", "bash"})
 
@@ -297,7 +301,7 @@ async def environment(session: Session, tools: Collection[str], date: str) -> di
         facts["python"] = render(
             "environment_python",
             libraries=libraries or "the libraries of its image",
-            network=_NETWORK if reachable else _NO_NETWORK,
+            network=_ASKS if reachable == "ask" else _NETWORK if reachable else _NO_NETWORK,
         )
         if settings.sandbox.mode == "ssh":
             facts["elsewhere"] = render("environment_elsewhere", host=settings.sandbox.ssh_host)
@@ -329,6 +333,8 @@ async def file_listing(session: Session, run: str, task: str) -> tuple[str, list
 
 @cache
 def _python(sandbox: SandboxSettings) -> list[Any]:
-    """Return the available libraries, and whether programs reach the network. Blocks at first."""
-    reachable = reaches_network(backend_name(sandbox), sandbox)
+    """Return the libraries, and if programs reach the network, or `ask`. Blocks at first."""
+    name = backend_name(sandbox)
+    is_asked = name == "bwrap" and sandbox.network == "ask"
+    reachable = "ask" if is_asked else reaches_network(name, sandbox)
     return [", ".join(usual_libraries(sandbox)), reachable]

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from langgraph.prebuilt import ToolRuntime
 from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.limits import Progress, TimeLimit, declared_limit_s
 from openmanus_graph.runtime.session import Session
+from openmanus_graph.safety.urls import Domain
 from openmanus_graph.state.manus import Plans, no_plans
 from openmanus_graph.state.tool_traits import Observation, Traits
 
@@ -94,6 +95,8 @@ class CallRuntime:
     does not run again."""
     repeats: Mapping[str, Any] | None = None
     """The `repeatable` of a recorded call, if this call repeats it."""
+    hosts: Collection[Domain] | None = None
+    """The hosts that the person named or approved, for programs. None: they are not asked about."""
     cell: CellCalls | None = None
     """Runs the calls of a program. None if it may make none."""
 

@@ -27,10 +27,10 @@ from openmanus_graph.safety.shell_commands import (
     read_shell_text,
     uses_network,
 )
-from openmanus_graph.safety.urls import Domain
+from openmanus_graph.safety.urls import Domain, domains_in
 from openmanus_graph.safety.value_labels import ValueLabels, is_within_domains, labels_of
 from openmanus_graph.safety.values import Tokens, tokens_of
-from openmanus_graph.state.addresses import OWN_SITE, has_scheme
+from openmanus_graph.state.addresses import OWN_SITE, has_scheme, with_scheme
 from openmanus_graph.state.manus import FlowRule, PendingCall, UnverifiedValue
 from openmanus_graph.state.tool_traits import PageUse, Traits
 
@@ -184,6 +184,16 @@ def unverified_values(call: PendingCall, reply: JudgedReply) -> list[UnverifiedV
         )
         for number, (argument, value, rule) in enumerate(dict.fromkeys(judged))
     ]
+
+
+def named_hosts(call: PendingCall, reply: JudgedReply) -> set[Domain]:
+    """Return the hosts that a call's program may reach: a person has named or approved them."""
+    labels = labels_of(reply.earlier, reply.traits, tainted=reply.untrusted_prompt)
+    asked = [one["value"] for one in call.get("unverified_values", ())]
+    approved = [token for one in reply.approved for token in one.split()]
+    tokens = [*approved, *(token for tokens in labels.reached for token in tokens)]
+    urls = [one.removeprefix(values.URL) for one in tokens if one.startswith(values.URL)]
+    return labels.domains | set(domains_in(" ".join(map(with_scheme, (*asked, *urls)))))
 
 
 def _may_send(declared: Traits, args: Mapping[str, Any], network: bool) -> bool:

@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
 SandboxMode = Literal["auto", "bwrap", "nono", "docker", "ssh", "none"]
+NetworkAccess = Literal["off", "ask", "any"]
 Policy = Literal["ask", "auto", "never"]
 RuleDecision = Literal["allow", "ask", "deny"]
 MediaKind = Literal["audio", "video"]
@@ -287,8 +288,10 @@ class Context:
     sandbox: SandboxMode | None = None
     """How Python and shell are isolated. `auto`: bubblewrap if it is available, else nono, else no
     sandbox with a warning. Default `auto`."""
-    network: bool | None = None
-    """Whether Python and shell have network access. Default false."""
+    network: NetworkAccess | bool | None = None
+    """What Python and shell reach. `ask`, or true: you are asked about each host that neither you
+    nor the configuration named. `any`: every host, this machine and private networks included.
+    Default `off`."""
     allow_hosts: tuple[str, ...] | None = None
     """Hosts on private networks (`HOST[:PORT]`) that web tools may access."""
     web: Mapping[str, Any] | None = None

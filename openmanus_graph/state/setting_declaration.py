@@ -113,6 +113,11 @@ def megabytes(value: Any) -> Any:
     return int(match[1]) * (1024 if match[2] == "g" else 1)
 
 
+def network_access(value: Any) -> Any:
+    """Read true as `ask`, and false as `off`."""
+    return {True: "ask", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 def seconds(text: str) -> float:
     """Return the seconds of a time such as `12h`, `90d` or `2w`. ConfigError: it is not one."""
     match = re.fullmatch(r"(\d{1,9}) ?([mhdw])", text.strip())

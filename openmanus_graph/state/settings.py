@@ -23,6 +23,7 @@ from openmanus_graph.state.context import (
     MCPServer,
     ModelInstance,
     ModelRole,
+    NetworkAccess,
     Policy,
     PolicyRule,
     PydanticModel,
@@ -59,16 +60,19 @@ class SandboxSettings:
     """How Python and shell are isolated. `auto`: bubblewrap if it is available, else nono, else no
     sandbox with a warning."""
     network: Annotated[
-        bool,
+        NetworkAccess,
+        BeforeValidator(values.network_access),
         Setting(
             context="network",
+            passed=NetworkAccess | bool,
             option="--network",
             label="Network in the sandbox",
             trust=ALWAYS,
             alternative_keys=(AlternativeKey("network_enabled", moved="used; here it is network"),),
         ),
-    ] = False
-    """Whether Python and shell have network access."""
+    ] = "off"
+    """What Python and shell reach. `ask`, or true: you are asked about each host that neither you
+    nor the configuration named. `any`: every host, this machine and private networks included."""
     image: Annotated[
         str, Setting(trust=ALWAYS, moved='used with [sandbox] mode = "docker" only')
     ] = "python:3.12-slim"

@@ -140,6 +140,7 @@ LATER_TOOLS = frozenset({
 })  # fmt: skip
 """Tools that a small model has to find by `search_tools`."""
 MOST_FOR_SMALL = 6
+REACH_HOST = "reach_host"
 ADD = "+"
 """Begins the name of an optional tool that is offered in addition."""
 _BLIND = (
@@ -242,6 +243,9 @@ async def _run_toolset(
             selection = None if selection is None else [*selection, search.name]
         if code_mode := uses_code_mode(agent, settings, tools.values()):
             tools = {name: _told_of_tools(tool) for name, tool in tools.items()}
+        asking = _question_of_programs(agent, settings, tools)
+        tools, searched = {**tools, **asking}, [*searched, *asking]
+        selection = selection and [*selection, *asking]
         untrusted = settings.untrusted_instructions
         toolset = Toolset(
             tools, selection, searched, untrusted_prompt=untrusted, code_mode=code_mode
@@ -251,6 +255,16 @@ async def _run_toolset(
         return toolset
 
     return session.cached((agent, Toolset, small, tuple(map(id, server_tools))), make)
+
+
+def _question_of_programs(
+    agent: Agent, settings: Settings, tools: Mapping[str, BaseTool]
+) -> dict[str, BaseTool]:
+    """Return the tool that is called when a host was refused to a program; models never see it."""
+    sandboxed = any(traits_of(tool).sandboxed for tool in tools.values())
+    if settings.sandbox.network != "ask" or not sandboxed:
+        return {}
+    return {tool.name: tool for tool in agent.optional() if tool.name == REACH_HOST}
 
 
 def uses_code_mode(agent: Agent, settings: Settings, tools: Iterable[BaseTool]) -> bool:

@@ -12,7 +12,6 @@ from openmanus_graph.model_calls.budget import shared_budget
 from openmanus_graph.runtime.hooks import NOTHING, HookResult, has_hooks, run_hooks
 from openmanus_graph.safety.information_flow import add_questions
 from openmanus_graph.safety.policy import PolicyDecision
-from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -109,15 +108,8 @@ async def judge_changed(
 ) -> None:
     """Add to a call that a hook has changed what a person must approve of it."""
     budget = shared_budget()
-    reply = JudgedReply(
-        messages,
-        context.toolset.traits,
-        context.toolset.untrusted_prompt,
-        context.session.settings.sandbox.network,
-        context.approved_values,
-    )
     shared = None if budget is None else budget.openings
-    await asyncio.to_thread(add_questions, call, reply, shared)
+    await asyncio.to_thread(add_questions, call, context.judged(messages), shared)
 
 
 def with_hooks(verdict: PolicyDecision, result: HookResult, policy: str) -> PolicyDecision:

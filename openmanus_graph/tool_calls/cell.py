@@ -26,7 +26,6 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime import limits, output
 from openmanus_graph.safety.destinations import leaves
 from openmanus_graph.safety.information_flow import add_questions, is_tainted
-from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import Effect
 from openmanus_graph.state.manus import PendingCall, Usage, add_usage, no_usage
@@ -173,13 +172,9 @@ class Cell:
             self._reads_files = True
             self._read.append(ToolMessage("", name=name, tool_call_id=cell))
         asked = tool_call(name=call["name"], args=call["args"], id=call["id"])
-        reply = JudgedReply(
-            [*self._conversation, *self._read, AIMessage("", tool_calls=[asked])],
-            context.toolset.traits,
-            context.toolset.untrusted_prompt,
-            context.session.settings.sandbox.network,
-            context.approved_values,
-        )
+        reply = context.judged([
+            *self._conversation, *self._read, AIMessage("", tool_calls=[asked])
+        ])  # fmt: skip
         budget = shared_budget()
         shared = None if budget is None else budget.openings
         await asyncio.to_thread(add_questions, call, reply, shared)

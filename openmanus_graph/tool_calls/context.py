@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 
@@ -21,6 +22,7 @@ from openmanus_graph.runtime.hooks import NOTHING, HookResult
 from openmanus_graph.runtime.serializer import StrictSerializer
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.tool_runtime import Subagents
+from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state import manus
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall, Plans, no_plans
@@ -68,6 +70,16 @@ class ToolCallContext:
     """Whether the run's own model reads the results, not a client's."""
     serializer: StrictSerializer = field(default_factory=StrictSerializer)
     """The agent's."""
+
+    def judged(self, messages: Sequence[AnyMessage]) -> JudgedReply:
+        """Return the newest reply of a conversation, with what its calls are judged by."""
+        return JudgedReply(
+            messages,
+            self.toolset.traits,
+            self.toolset.untrusted_prompt,
+            self.session.settings.sandbox.network != "off",
+            self.approved_values,
+        )
 
     def add_remembered_approval(self, approval: str, values: Sequence[str] = ()) -> None:
         """Keep what an approval allows beyond its call: calls of its kind, and values."""

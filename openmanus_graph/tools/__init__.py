@@ -20,7 +20,7 @@ _FAMILIES = {
     "computer_use": "computer_use",
     "data_visualization": "visualization_preparation data_visualization",
     "delegate": "delegate",
-    "execution": "python_execute bash",
+    "execution": "python_execute bash reach_host",
     "files": "read_file str_replace_editor",
     "library": "search_library",
     "memory": "memory",
@@ -46,9 +46,9 @@ def optional_tools() -> "list[BaseTool]":
     """Return the tools that any agent of ours gets by `tools = ["+NAME"]`.
 
     `create_chat_completion` is offered by itself where the caller gave a response format, and
-    `search_library` where a library is named.
+    `search_library` where a library is named. `reach_host` is called for programs.
     """
-    return _tools("read_untrusted delegate memory search_library create_chat_completion")
+    return _tools("read_untrusted delegate memory search_library create_chat_completion reach_host")
 
 
 def tool_names() -> set[str]:

@@ -16,7 +16,8 @@ from openmanus_graph.backends.sandbox.shell import CommandResult, Shell
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.limits import TimeLimit
 from openmanus_graph.runtime.session import Session, run_blocking
-from openmanus_graph.runtime.tool_runtime import CellCalls, call_runtime, time_limit_of
+from openmanus_graph.runtime.tool_runtime import CallRuntime, CellCalls, call_runtime, time_limit_of
+from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.state.tool_traits import Effects, Observation
 from openmanus_graph.tool_calls.cell import MOST_RESULT_CHARS
 from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, traits_of
@@ -24,6 +25,8 @@ from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, trai
 Process = TypeVar("Process", Kernel, Shell)
 _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
+_MOST_HOSTS = 10
+"""That one call asks about."""
 
 
 @manus_tool(
@@ -50,7 +53,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     session = call_runtime(runtime).session
     await asyncio.to_thread(confinement.refuse_install, session, confinement.install_in_cell, code)
     lost = "[The Python process was gone. {why} This is a new one, without variables.]\n"
-    kernel, note = await asyncio.to_thread(_open, session, "python", Kernel, lost)
+    kernel, note = await asyncio.to_thread(_open, call_runtime(runtime), "python", Kernel, lost)
     confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
@@ -64,7 +67,9 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
     text = note + with_advice(_cell_text(result, limit_s))
     found = Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
-    return await cell.observed(found, complete=result.outcome == "ok") if cell else found
+    if cell is not None:
+        found = await cell.observed(found, complete=result.outcome == "ok")
+    return ask_about_hosts(found, runtime)
 
 
 async def _run_calling(
@@ -116,7 +121,7 @@ async def bash(  # the model never sees `runtime`
     if restart:
         await asyncio.to_thread(session.drop, "bash")
     lost = "[{why} This is a new one, in the workspace.]\n"
-    shell, note = await asyncio.to_thread(_open, session, "bash", Shell, lost)
+    shell, note = await asyncio.to_thread(_open, call_runtime(runtime), "bash", Shell, lost)
     if restart and not command.strip():
         return Observation("A new shell was started.")
     confinement.warn_of_sandbox(session, runtime.stream_writer)
@@ -139,14 +144,56 @@ async def bash(  # the model never sees `runtime`
     failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
     text = note + with_advice(_command_text(result, limit) or silent)
-    return Observation(text, failed=failed, bounded=True)
+    return ask_about_hosts(Observation(text, failed=failed, bounded=True), runtime)
+
+
+@manus_tool(effect="read_only", approval=True, sends_to=("address",))
+def reach_host(address: str, why: str = "") -> str:
+    """Have the person allow programs another host. A refused one is asked about by itself.
+
+    Args:
+        address: https://HOST, or http://HOST:PORT.
+        why: For the person.
+    """
+    return f"Programs may reach {address} now. What was refused before has to be run again."
+
+
+def ask_about_hosts(found: Observation, runtime: ToolRuntime[Any, Any]) -> Observation:
+    """Add what was refused to a program, and a question for each host that nobody has named."""
+    session, call = call_runtime(runtime).session, str(runtime.tool_call_id)
+    if session.settings.sandbox.network != "ask":
+        return found
+    from openmanus_graph.backends.web.program_proxy import take_refusals
+
+    refused = take_refusals(session)[-_MOST_HOSTS:]
+    hidden = [one for one in refused if one.reason not in found.text]  # the body of its response
+    lines = "".join(f"\n[{one.method} {one.url}: {one.reason}]" for one in hidden)
+    asked = [
+        PendingCall(
+            id=f"{call}.host{number}",
+            name=reach_host.name,
+            args={"address": one.origin, "why": f"{one.method} {one.url}"},
+            occurrence=0,
+            problem=None,
+            cell=call,
+            parent=call,
+        )
+        for number, one in enumerate(refused)
+        if one.unnamed
+    ]
+    return replace(found, text=f"{found.text}{lines}", calls=[*found.calls, *asked])
 
 
 def _open(
-    session: Session, name: str, process: Callable[..., Process], lost: str
+    call: CallRuntime, name: str, process: Callable[..., Process], lost: str
 ) -> tuple[Process, str]:
     """Return a session's kernel or shell, and a note if it replaces one that has ended. Blocks."""
+    session = call.session
     sandbox = confinement.sandbox_of(session)
+    if session.settings.sandbox.network == "ask":
+        from openmanus_graph.backends.web.program_proxy import use_program_proxy
+
+        use_program_proxy(session, call.hosts)
     found = session.handle(name, lambda: process(sandbox))
     if found.alive:
         return found, ""

@@ -84,7 +84,7 @@ async def test_every_agent_is_told_where_it_works(
 
 
 async def test_environment_follow_the_settings() -> None:
-    more: dict[str, Any] = {"network": True, "max_total_tokens": 9000, "timeout_s": 60.4}
+    more: dict[str, Any] = {"network": "any", "max_total_tokens": 9000, "timeout_s": 60.4}
     ran = await run_graph(build_manus_graph(), "done", **more)
     assert "Python and shell reach the network." in reported(ran)
     assert " steps and $3 and 9000 tokens and 60 seconds." in reported(ran)

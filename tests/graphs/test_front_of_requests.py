@@ -55,7 +55,7 @@ async def test_threads_differ_in_their_user_message_alone(
 
     one = await run_graph(build_manus_graph(), "done", workspace=written(tmp_path / "a"))
     monkeypatch.setattr(think, "today", another_day)
-    more: dict[str, Any] = {"max_steps": 7, "max_cost_usd": 9, "timeout_s": 60, "network": True}
+    more: dict[str, Any] = {"max_steps": 7, "max_cost_usd": 9, "timeout_s": 60, "network": "any"}
     folder = written(tmp_path / "b", a_csv=TABLE)
     other = await run_graph(build_manus_graph(), "done", workspace=folder, **more)
     assert front(one) == front(other)

@@ -86,7 +86,7 @@ class SshServer:
         """What a person would set."""
         return SandboxSettings(
             mode="ssh",
-            network=True,
+            network="any",
             ssh_host="127.0.0.1",
             ssh_user=getpass.getuser(),
             ssh_port=self.port,

@@ -176,7 +176,7 @@ def test_openmanus_names_are_read_and_our_own_come_before_them() -> None:
         '[sandbox]\nnetwork_enabled = true\nmemory_limit = "2g"\ntimeout = 7\ntimeout_s = 8\n'
     )
     assert layer_of(path).values == {
-        "sandbox.network": True, "sandbox.memory_mb": 2048, "sandbox.timeout_s": 8
+        "sandbox.network": "ask", "sandbox.memory_mb": 2048, "sandbox.timeout_s": 8
     }  # fmt: skip
 
 

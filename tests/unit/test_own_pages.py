@@ -442,7 +442,7 @@ async def test_script_errors_of_own_pages_are_told(agent: Agent) -> None:
 async def test_on_a_shared_network_only_own_ports_are_reached(
     tmp_path: Path, machine: ThreadingHTTPServer, mode: SandboxMode
 ) -> None:
-    agent = Agent(tmp_path / "work", SandboxSettings(mode=mode, network=True))
+    agent = Agent(tmp_path / "work", SandboxSettings(mode=mode, network="any"))
     write(agent, "hello.html", "<h1>hello</h1>")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

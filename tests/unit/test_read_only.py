@@ -35,7 +35,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def look(
     workspace: Workspace, command: str, mode: SandboxMode = "bwrap", limit_s: float = 60
 ) -> ReadOnlyResult:
-    settings = SandboxSettings(mode=mode, network=True)
+    settings = SandboxSettings(mode=mode, network="any")
     return run_read_only(
         command, workspace, settings, limit_s=limit_s, stop=threading.Event(), max_chars=4000
     )

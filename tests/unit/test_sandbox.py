@@ -123,7 +123,7 @@ async def test_network_is_off(session: Session) -> None:
 
 async def test_network_can_be_allowed(tmp_path: Path) -> None:
     with contextlib.closing(
-        tool_session(tmp_path, sandbox=SandboxSettings(mode="bwrap", network=True))
+        tool_session(tmp_path, sandbox=SandboxSettings(mode="bwrap", network="any"))
     ) as opened:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -202,7 +202,7 @@ async def test_an_installation_without_network_is_refused_at_once(session: Sessi
 
 
 @pytest.mark.parametrize(
-    "settings", [SandboxSettings(mode="none"), SandboxSettings(mode="bwrap", network=True)]
+    "settings", [SandboxSettings(mode="none"), SandboxSettings(mode="bwrap", network="any")]
 )
 @pytest.mark.slow
 async def test_where_the_network_is_reached_pip_is_run(

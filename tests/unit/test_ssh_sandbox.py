@@ -229,7 +229,7 @@ def test_no_connection_is_explained(
 
 def test_without_a_host_the_setting_is_named() -> None:
     with pytest.raises(ConfigError, match="ssh_host"):
-        choose_sandbox(SandboxSettings(mode="ssh", network=True))
+        choose_sandbox(SandboxSettings(mode="ssh", network="any"))
 
 
 def test_its_network_is_not_taken_unasked() -> None:

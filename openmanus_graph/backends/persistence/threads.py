@@ -113,7 +113,7 @@ _HARMLESS: Mapping[str, Callable[[Any], bool]] = {
     "max_tokens": _up_to(_MAX_TOKENS, int),
     "timeout": _up_to(_MAX_TIMEOUT_S, int, float),
     # only values that are stricter than any setting of the user
-    "network": lambda value: value is False,
+    "network": lambda value: value in (False, "off"),
     "policy": lambda value: value == "never",
     "review_plan": lambda value: value is True,
 }

@@ -70,7 +70,7 @@ class Bwrap(_Mounted):
 
     @property
     def shares_network(self) -> bool:
-        return self._settings.network
+        return self._settings.network == "any"
 
     def new_socket(self, family: int) -> socket.socket:
         return (
@@ -142,9 +142,9 @@ def _end_orphans(root: Path) -> None:
 
 def bwrap_argv(layout: Layout, settings: SandboxSettings, *, in_network: bool = False) -> list[str]:
     """Return the command line up to the program. It keeps the network if it is `in_network`."""
-    root, shared = layout.workspace.root, in_network or settings.network
+    root, shared = layout.workspace.root, in_network or settings.network == "any"
     argv = [shutil.which("bwrap") or "bwrap", "--die-with-parent", *_namespaces(root, shared)]
-    argv += [*_system(), *_etc(settings.network, layout.scratch / "etc")]
+    argv += [*_system(), *_etc(settings.network == "any", layout.scratch / "etc")]
     argv += [*_kernel_files(), "--dev", "/dev"]
     argv += ["--size", str(settings.memory_mb << 20), "--tmpfs", "/dev/shm", "--dir", "/var/tmp"]
     argv += ["--bind", str(layout.tmp), "/tmp", "--bind", str(layout.home), HOME]
@@ -281,7 +281,7 @@ def container_options(
     options = ["--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     options += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", root]
     options += ["--memory", f"{settings.memory_mb}m", "--pids-limit", str(settings.processes)]
-    options += [] if settings.network else ["--network", "none"]
+    options += ["--network", "none"] if settings.network == "off" else []
     mode = ":ro" if layout.read_only else ""
     mounts = [(root, root + mode), (python, python + mode), (str(layout.tmp), "/tmp")]
     for source, target in [*mounts, (str(layout.home), HOME), (str(layout.run), RUN)]:
@@ -339,7 +339,7 @@ class Nono(Backend):
         git = [here for _, here, writable in layout.git if not writable]
         shown = (*layout.prefixes, *layout.readable, *outputs, *read, *git)
         folders = [*_FOLDERS, *map(str, shown)]
-        files = [*_FILES, *(_NETWORK_FILES if self._settings.network else ())]
+        files = [*_FILES, *(() if self._settings.network == "off" else _NETWORK_FILES)]
         rules = {
             "package": str(_package()),
             "read": [path for path in (*folders, *files) if Path(path).exists()],
@@ -349,7 +349,7 @@ class Nono(Backend):
             ],
             "deny": [str(path) for path in _masked(layout)] if sys.platform == "darwin" else [],
             "shown": [str(path) for path in (*outputs, workspace.python)],
-            "network": self._settings.network,
+            "network": self._settings.network != "off",
         }
         # Landlock protects files only: with all capabilities root could load a kernel module.
         powers = _FILE_POWERS if root_needs_powers(workspace.root) else 0
@@ -422,7 +422,7 @@ def probes(settings: SandboxSettings) -> dict[str, Callable[[], Probe]]:
 
 def reaches_network(name: str, settings: SandboxSettings) -> bool:
     """Return True if programs of that backend reach the network, allowed or not."""
-    return settings.network or name == "none"
+    return settings.network != "off" or name == "none"
 
 
 def backend_name(settings: SandboxSettings) -> str:

@@ -36,6 +36,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import shown
 from openmanus_graph.safety.shell_commands import read_shell_text
+from openmanus_graph.state.context import NetworkAccess
 from openmanus_graph.state.settings import SandboxSettings
 
 MOST_COPIED_BYTES = 500 << 20
@@ -67,7 +68,7 @@ class Sandbox:
         self._lock = scratch.make_scratch()
         folder = Path(self._lock.name).parent
         self._host: Mapping[str, str] = {} if kind.elsewhere else os.environ
-        network = settings.network and not kind.elsewhere
+        network = settings.network != "off" and not kind.elsewhere
         readable = scratch.fill_scratch(folder, workspace.root, self._host, network=network)
         worktree = worktree_at(workspace.root)
         if worktree is not None:
@@ -89,6 +90,8 @@ class Sandbox:
         except ToolError:  # `close` will not be called
             self._remove_scratch()
             raise
+        self.proxy = ""
+        """Address of the only way out of the programs' network; empty if there is none."""
         self.warning = self.backend.warning
         folders = (folder,) if read_only else (workspace.root, workspace.python, folder)
         self.monitor = LimitMonitor(folders, settings, self.backend, lambda: list(self.trees))
@@ -101,11 +104,14 @@ class Sandbox:
     def environment(self) -> dict[str, str]:
         inside = self.backend.inside
         fixed = {} if self.reaches_network else scratch.NO_RETRIES
+        if self.proxy:
+            fixed = dict.fromkeys(scratch.PROXIES, self.proxy) | {"NODE_USE_ENV_PROXY": "1"}
         return fixed | scratch.sandbox_environment(
             home=inside(self.layout.home),
             tmp=inside(self.layout.tmp),
             path=":".join((str(Path(self.backend.python).parent), *self.backend.path)),
-            network=self.settings.network,
+            network=self.settings.network != "off",
+            own_proxy=bool(self.proxy),
             host=self._host,
         )
 
@@ -263,7 +269,7 @@ def refuse_install(session: Session, find: Callable[[str], str], text: str) -> N
     `find` returns the command of a text that installs from the network, or an empty text.
     """
     settings = session.settings.sandbox
-    command = "" if settings.network else find(text)
+    command = find(text) if settings.network == "off" else ""
     if not command or sandbox_of(session).reaches_network:
         return
     there = ", ".join(usual_libraries(settings))
@@ -369,7 +375,8 @@ def run_read_only(
         ToolError: There is no sandbox, and the workspace cannot be copied.
         ConfigError: The sandbox does not work here.
     """
-    network = settings.mode == "ssh"  # another machine's cannot be switched off
+    # Another machine's network cannot be switched off.
+    network: NetworkAccess = "any" if settings.mode == "ssh" else "off"
     sandbox = Sandbox(workspace, replace(settings, network=network), read_only=True)
     with contextlib.closing(sandbox), tempfile.TemporaryFile() as output:
         folder = workspace.root

@@ -30,12 +30,13 @@ from openmanus_graph.safety.open_beneath import located, read_beneath
 _ALWAYS = ("TZ", "LANG", "LC_ALL", "LC_CTYPE")
 _NETWORK = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CERT", "PIP_TRUSTED_HOST",
-    "PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_NO_INDEX", "PIP_PREFER_BINARY",
+    "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_NO_INDEX", "PIP_PREFER_BINARY",
     "UV_INDEX", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS",
     "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "HTTP_PROXY",
-    "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
 )  # fmt: skip
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_PROXIES = (*PROXIES, "NO_PROXY", "no_proxy", "PIP_PROXY")
 _FIXED = {
     "TERM": "dumb",
     "NO_COLOR": "1",
@@ -56,10 +57,20 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
 
 def sandbox_environment(
-    *, home: str, tmp: str, path: str, network: bool, host: Mapping[str, str]
+    *,
+    home: str,
+    tmp: str,
+    path: str,
+    network: bool,
+    host: Mapping[str, str],
+    own_proxy: bool = False,
 ) -> dict[str, str]:
-    """Return the environment for these paths inside. `path` comes first in PATH."""
+    """Return the environment for these paths inside. `path` comes first in PATH.
+
+    With `own_proxy`, programs go through a proxy of ours instead of the host's.
+    """
     names = (*_ALWAYS, *(_NETWORK if network else ()))
+    names += () if own_proxy or not network else _PROXIES
     environment = {name: _without_credentials(host[name]) for name in names if name in host}
     environment.setdefault("LANG", "C.UTF-8" if sys.platform != "darwin" else "en_US.UTF-8")
     environment |= _FIXED | {"HOME": home, "TMPDIR": tmp, "PATH": f"{path}:{SYSTEM_PATH}"}
@@ -70,7 +81,7 @@ def sandbox_environment(
 
 def network_settings(host: Mapping[str, str]) -> dict[str, str]:
     """Return the network settings of the host's environment, unchanged."""
-    return {name: host[name] for name in _NETWORK if name in host}
+    return {name: host[name] for name in (*_NETWORK, *_PROXIES) if name in host}
 
 
 def _without_credentials(value: str) -> str:

@@ -205,7 +205,7 @@ class Ssh(Backend):
             return Probe("ssh", False, "the program ssh (OpenSSH's client) is not installed")
         if not settings.ssh_host:
             return Probe("ssh", False, "no ssh_host is set under [sandbox]")
-        if not settings.network:
+        if settings.network == "off":
             return Probe(
                 "ssh",
                 False,

@@ -37,6 +37,10 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
+class UnnamedHostError(TrustedToolError):
+    """A host is refused only because nobody has named it: a person can be asked."""
+
+
 @dataclass(frozen=True)
 class Guard:
     """The rules of what may be reached. A refusal is a `ToolError` with the way to allow it."""
@@ -107,15 +111,12 @@ class Guard:
             raise _private_error(host, port, host)
 
     def _require_named(self, host: str, port: int, own: "OwnPages") -> None:
-        if is_of_domains(WebAddress("", host, port, ""), own.named):
+        if own.named is None or is_of_domains(WebAddress("", host, port, ""), own.named):
             return
         shown = addresses.authority(host, port, "http" if port == 80 else "https")
         needs_more = _is_private(host) and not self.allows(host, port)
         more = f" and starts the run with --allow-host {shown}" if needs_more else ""
-        raise TrustedToolError(
-            f"{shown} was not reached: a page that you made reaches other hosts only if the person "
-            f"names them in the task{more}. Open it with go_to_url, or do without it."
-        )
+        raise own.unnamed(shown, more)
 
     def allows(self, host: str, port: int) -> bool:
         """Return whether the person allowed exactly this host, or this port of it."""

@@ -43,12 +43,19 @@ class OwnPages:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.named: Collection[Domain] = ()
-        """The domains that the person named so far; each web tool sets it first."""
+        self.named: Collection[Domain] | None = ()
+        """The domains that the person named so far; each web tool sets it first. None: any."""
 
     @classmethod
     def of(cls, session: Session) -> "OwnPages":
         return session.cached_across_runs(cls, lambda: cls(session))
+
+    def unnamed(self, host: str, more: str) -> TrustedToolError:
+        """Return why a host that nobody named is not reached. `more`: what else it needs."""
+        return TrustedToolError(
+            f"{host} was not reached: a page that you made reaches other hosts only if the person "
+            f"names them in the task{more}. Open it with go_to_url, or do without it."
+        )
 
     async def connect(self, host: str, port: int) -> socket.socket:
         """Connect to a port that a program of the thread's sandbox has opened.

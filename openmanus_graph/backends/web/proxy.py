@@ -16,13 +16,18 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import h11
 
 from openmanus_graph.backends.models.endpoint import tls_context
-from openmanus_graph.backends.web.guard import Guard, Upstream, environment_upstream
+from openmanus_graph.backends.web.guard import (
+    Guard,
+    UnnamedHostError,
+    Upstream,
+    environment_upstream,
+)
 from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.addresses import (
@@ -52,6 +57,12 @@ class Refusal:
     url: str  # the address; of an encrypted connection only `https://HOST[:PORT]/` is known
     reason: str  # for the model
     by_guard: bool  # True: the guard refused it. False: the host could not be reached.
+    unnamed: bool = False  # True: only because nobody has named the host
+    method: str = ""  # of the request; CONNECT for an encrypted connection
+
+    @property
+    def origin(self) -> str:
+        return parse_address(self.url).origin
 
 
 @dataclass
@@ -99,11 +110,15 @@ class GuardedProxy:
     names and the lists of domains.
     """
 
-    def __init__(self, guard: Guard, upstream: Upstream | None = None) -> None:
+    def __init__(
+        self, guard: Guard, upstream: Upstream | None = None, *, login: bool = True
+    ) -> None:
+        """Without `login`, whoever reaches it may use it."""
         self.username = "openmanus"
         self.password = secrets.token_urlsafe(24)
         """Keeps other processes of this machine from using the proxy."""
-        self._authorization = _basic_authorization(self.username, self.password)
+        known = _basic_authorization(self.username, self.password)
+        self._authorization = known if login else b""
         self._guard = guard
         self._upstream = upstream
         self._refusals: deque[Refusal] = deque(maxlen=_MAX_REFUSALS)
@@ -116,8 +131,10 @@ class GuardedProxy:
             raise RuntimeError("the proxy is not started")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Listen on a socket, or on a free port of this machine."""
+        place = {"host": "127.0.0.1", "port": 0} if listening is None else {"sock": listening}
+        self._server = await asyncio.start_server(self._accept, **cast("Any", place))
 
     async def close(self) -> None:
         if self._server is None:
@@ -150,7 +167,7 @@ class GuardedProxy:
     async def _serve(self, browser: ProxyConnection) -> None:
         while isinstance(request := await browser.next_event(), h11.Request):
             received = dict(request.headers).get(b"proxy-authorization", b"")
-            if not hmac.compare_digest(received, self._authorization):
+            if self._authorization and not hmac.compare_digest(received, self._authorization):
                 login = ("Proxy-Authenticate", 'Basic realm="openmanus"')
                 await _respond(browser, request, 407, b"Log in to the proxy.\n", login)
             elif request.method == b"CONNECT":
@@ -233,10 +250,12 @@ class GuardedProxy:
     async def _refuse(
         self, browser: ProxyConnection, request: h11.Request, url: str, error: Exception
     ) -> None:
-        by_guard = isinstance(error, ToolError)
+        by_guard, method = isinstance(error, ToolError), request.method.decode()
         advice = "Check the address, try again later, or use another source."
         reason = str(error) if by_guard else f"{url} cannot be reached ({error}). {advice}"
-        self._refusals.append(Refusal(url, reason, by_guard))
+        self._refusals.append(
+            Refusal(url, reason, by_guard, isinstance(error, UnnamedHostError), method)
+        )
         mark = (MARK, "refused" if by_guard else "failed")
         status, text = 403 if by_guard else 502, f"{reason}\n".encode()
         await _respond(browser, request, status, text, mark)

@@ -6,6 +6,7 @@ A module is loaded only when its command is used.
 import functools
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,7 +175,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        app()
+        app(list(_with_network(sys.argv[1:])))
     except ConfigError as error:
         _end(str(error), 2)
     except (RuntimeError, StorageError, OSError) as error:
@@ -193,6 +194,14 @@ def _run() -> None:
         if not own_process.is_storage_fault(error):
             raise
         _end(own_process.describe_failure(error, home_place()), 1)
+
+
+def _with_network(arguments: Sequence[str]) -> Iterator[str]:
+    """Give a bare `--network` its value: an option takes one always or never."""
+    values, options = {"--network": "--network=ask", "--no-network": "--network=off"}, True
+    for one in arguments:
+        options = options and one != "--"
+        yield values.get(one, one) if options else one
 
 
 def _end(complaint: str, code: int) -> None:

@@ -91,10 +91,8 @@ class RunOptions:
         typer.Option(help="How Python and shell are isolated. Default auto."),
     ] = None
     network: Annotated[
-        bool | None,
-        typer.Option(
-            "--network/--no-network", help="Whether Python and shell have network access."
-        ),
+        Literal["off", "ask", "any"] | None,
+        typer.Option(help="What Python and shell reach. Default off."),
     ] = None
     allow_host: Annotated[
         list[str] | None,
