@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from openmanus_graph.interfaces.cli.main import COMMANDS, app, load
+from openmanus_graph.interfaces.cli.main import COMMANDS, app, load, with_network
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -44,3 +44,12 @@ def test_a_commands_result_is_the_exit_code() -> None:
     assert runner.invoke(app, []).exit_code == 2
     assert runner.invoke(app, ["models", "--forget", "never.test"]).exit_code == 1
     assert runner.invoke(app, ["mcp"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("--network", "--network=ask"), ("--no-network", "--network=off"),
+     ("--network=any", "--network=any")],
+)  # fmt: skip
+def test_network_may_be_given_without_a_value(given: str, meant: str) -> None:
+    assert list(with_network(["run", given, "--", given])) == ["run", meant, "--", given]

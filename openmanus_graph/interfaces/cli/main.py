@@ -175,7 +175,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        app(list(_with_network(sys.argv[1:])))
+        app(list(with_network(sys.argv[1:])))
     except ConfigError as error:
         _end(str(error), 2)
     except (RuntimeError, StorageError, OSError) as error:
@@ -196,7 +196,7 @@ def _run() -> None:
         _end(own_process.describe_failure(error, home_place()), 1)
 
 
-def _with_network(arguments: Sequence[str]) -> Iterator[str]:
+def with_network(arguments: Sequence[str]) -> Iterator[str]:
     """Give a bare `--network` its value: an option takes one always or never."""
     values, options = {"--network": "--network=ask", "--no-network": "--network=off"}, True
     for one in arguments:
