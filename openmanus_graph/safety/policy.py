@@ -82,8 +82,9 @@ def _sends_as_allowed(call: ProposedCall, settings: Settings) -> bool:
     if not allowed or call.traits.destructive or call.traits.effect != "external":
         return False
     test = destinations.destination_test(call.traits, external=True)
-    found = [one.value for one in destinations.destinations(call.args, test)]
-    return bool(found) and all(destinations.approval_key(one) in allowed for one in found)
+    found = destinations.destinations(call.args, test)
+    parts = [part for one in found for part in destinations.parts_of(one.value)]
+    return bool(parts) and all(" ".join(part.tokens) in allowed for part in parts)
 
 
 def _applying_rule(
