@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from openmanus_graph import ConfigError, build_manus_graph
+from openmanus_graph import ConfigError, build_manus_graph, build_planning_graph
 from openmanus_graph.config.claude_files import OWN_AGENTS, find_prompts, usable_hooks, with_command
 from openmanus_graph.config.files import config_home
 from openmanus_graph.graphs import catalog
@@ -72,6 +72,15 @@ async def test_agents_of_files_are_delegated_to() -> None:
     ran = await run_graph(graph, answer, answer, answer, tools=("+delegate",),
                           config={"configurable": {"thread_id": "t"}})  # fmt: skip
     assert "Tea is warm." in ran.results()[0]
+
+
+async def test_an_agent_of_a_file_does_a_step_of_a_plan() -> None:
+    own("agents", "poet", "You write poems.", description="Poems.", tools="bash")
+    plan = calls(("planning", {"command": "create", "title": "P", "steps": ["[poet] Of tea."]}))
+    ran = await run_graph(build_planning_graph(), plan, "Tea is warm.", "Tea is warm.")
+    assert [event["executor"] for event in ran.events if event["type"] == "step_end"] == ["poet"]
+    assert any("You write poems." in request[0].text for request in ran.model.requests)
+    assert ran.values["answer"] == "Tea is warm."
 
 
 def test_the_model_of_an_agents_file_is_used_unless_another_is_given() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -82,7 +83,7 @@ async def run(
     graph = build_manus_graph(tools=office.tools(), checkpointer=InMemorySaver())
     model = ScriptedChatModel([*replies, "It is done.", "It is done, as I said."])
     given = Context(model=model, workspace="work", may_send_to=allowed or None, **context)
-    message = {"role": "user", "content": task_of(trigger, event).text}
+    message = HumanMessage(task_of(trigger, event).text)
     values = await graph.ainvoke({"messages": [message]}, THREAD, context=given)
     return office, [one.value for one in values.get("__interrupt__", ())]
 
