@@ -51,7 +51,7 @@ def _print(heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
         runs, given, made = (row[one] for one in ("runs", "input_tokens", "output_tokens"))
         counts = f"{runs:,.0f}", success, f"{given:,.0f}", cached, f"{made:,.0f}"
         spent = f"{row['cost_usd']:.4f}", f"{row['seconds'] / 60:,.1f}"
-        lines.append((printable(row["name"]) or "-", (*counts, *spent)))
+        lines.append((printable(row["name"]) or "(all)", (*counts, *spent)))
     for name, cells in lines:
         sys.stdout.write(f"{name[:36]:36}{''.join(f'{cell:>12}' for cell in cells)}\n")
 
