@@ -70,20 +70,27 @@ def refund_both(model: OpenAIServer) -> None:
     assert "forbids it (deny refund number='1002'" in results[2]
 
 
+TOKENS = '{"anna": "a", "bob": "b"}'
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
 class Service:
     """The service under way."""
 
     def __init__(self, model: OpenAIServer) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "uvicorn", "service:app", "--port", "0"],
-            stderr=subprocess.PIPE, text=True, env=environment(model),
+            stderr=subprocess.PIPE, text=True, env=environment(model) | {"USER_TOKENS": TOKENS},
         )  # fmt: skip
         self.log: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
         until(lambda: "running on" in "".join(self.log))
         found = re.search(r"running on (http://\S+)", "".join(self.log))
         assert found is not None
-        self.client = httpx.Client(base_url=found[1], timeout=BACKSTOP_S)
+        self.client = httpx.Client(base_url=found[1], timeout=BACKSTOP_S, headers=bearer("a"))
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -143,12 +150,19 @@ def test_the_service_streams_asks_gets_answers_and_leaves_nothing_behind(
     with service.client.stream("POST", "/threads/1/runs", json=body) as response:
         stream = events(response)  # held: without it the connection is closed
         next(event for event in stream if event[0] == "tool_start")
-        until(Path("workspace/1/begun").exists)
+        until(Path("workspace/anna.1/begun").exists)
         assert service.children() != []
     until(lambda: service.children() == [])  # who hangs up, stops it
     model.add(Reply("I am back."))
     again = service.post("/threads/1/runs", {"task": "go on"})
     assert again[-1][1]["answer"] == "I am back."
+    model.add(Reply("I know nothing of it."))
+    task, client = {"task": "what did I paint?"}, service.client
+    assert client.post("/threads/1/runs", json=task, headers=bearer("b")).status_code == 200
+    assert len(model.requests[-1].messages) == 2  # bob's thread 1 is another one
+    for wrong in (bearer("c"), {"Authorization": ""}):
+        assert client.post("/threads/1/runs", json=task, headers=wrong).status_code == 401
+    assert client.post("/threads/..bob.1/runs", json=task).status_code == 422
     service.stop()
     until(lambda: "shutdown complete" in "".join(service.log))
     assert "Traceback" not in "".join(service.log), service.log
