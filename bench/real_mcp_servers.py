@@ -20,6 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "mcp-servers.md"
 LIMIT_S = 600
+_PLACE = re.compile(r"(?<!/)(?:/[\w.@-]+){2,}/?")
+"""A folder of the machine that the table was made on."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ SERVERS = (
           '{"string_a": "a", "string_b": "b"}', registry="pypi"),
     Known("mcp-text-editor", "get_text_file_contents",
           '{"files": [{"file_path": "/etc/hostname", "ranges": [{"start": 1}]}]}', registry="pypi"),
-    Known("excel-mcp-server", "create_workbook", '{"filepath": "/tmp/mcp-bench.xlsx"}', "stdio",
+    Known("excel-mcp-server", "create_workbook", '{"path": "/tmp/mcp-bench.xlsx"}', "stdio",
           registry="pypi"),
     Known("office-word-mcp-server", "list_available_documents", '{"directory": "/tmp"}',
           registry="pypi"),
@@ -97,7 +99,8 @@ def row_of(known: Known) -> str:
         try:
             added = openmanus(folder, "mcp", "add", "it", "--yes", "--command", known.command)
             if added.returncode:
-                what = " ".join((added.stdout + added.stderr).replace("|", "/").split())[:160]
+                what = " ".join((added.stdout + added.stderr).replace("|", "/").split())
+                what = _PLACE.sub("...", what)[:160]
                 return f"| `{known.package}` | {known.registry} | | not added: {what} | |"
             stored = folder / "openmanus" / "mcp.json"  # a busy machine starts them slowly
             table = json.loads(stored.read_text())
@@ -108,6 +111,7 @@ def row_of(known: Known) -> str:
             return f"| `{known.package}` | {known.registry} | | {type(error).__name__} | |"
     text = " ".join((called.stdout or called.stderr).split())
     text = text.replace("|", "/").replace("`", "'").replace("](", "] (")  # it stands in a table
+    text = _PLACE.sub("...", text)
     outcome = "answered" if called.returncode == 0 else "answered with its error"
     listed = re.search(r"\(stdio, (.*), [\d.]+ s\): (\d+ tools)", added.stdout)
     info, tools = listed.groups() if listed else ("", added.stdout)

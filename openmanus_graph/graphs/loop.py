@@ -15,7 +15,12 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_tools, default_executors
 from openmanus_graph.model_calls.budget import with_external_usage
 from openmanus_graph.nodes.act import act
-from openmanus_graph.nodes.stuck_check import route_after_stuck_check, stuck_check, terminate
+from openmanus_graph.nodes.stuck_check import (
+    route_after_stuck_check,
+    route_after_terminate,
+    stuck_check,
+    terminate,
+)
 from openmanus_graph.nodes.think import begin, route_after_reply, route_after_think, think
 from openmanus_graph.runtime.middleware import NodeHook, with_hook
 from openmanus_graph.runtime.serializer import StrictSerializer
@@ -73,7 +78,9 @@ def compile_loop(
         GraphRouter(partial(route_after_stuck_check, agent=agent)),
         {"think": before_model, "act": "act", "terminate": end},
     )
-    builder.add_edge("terminate", END)
+    builder.add_conditional_edges(
+        "terminate", GraphRouter(route_after_terminate), {"new_message": start, "end": END}
+    )
 
     transformers = dict.fromkeys(made for one in agent.middleware for made in one.transformers)
     compiled = builder.compile(

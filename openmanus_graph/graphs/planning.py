@@ -13,6 +13,7 @@ from langgraph.store.base import BaseStore
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
 from openmanus_graph.nodes import check_step, create_plan, schedule
+from openmanus_graph.nodes.stuck_check import route_after_terminate
 from openmanus_graph.planning import executor_run
 from openmanus_graph.planning.flow import next_node
 from openmanus_graph.runtime.session_keeper import GraphRouter, SessionKeeper, graph_node
@@ -80,7 +81,9 @@ def build_planning_graph(
     _add(builder, nodes, routes)
     builder.add_edge(START, "create_plan")
     builder.add_edge("run_step", "review_step")
-    builder.add_edge("finalize", END)
+    builder.add_conditional_edges(
+        "finalize", GraphRouter(route_after_terminate), {"new_message": "create_plan", "end": END}
+    )
 
     compiled = builder.compile(checkpointer=checkpointer, store=store, name=name)
     flow.graph = compiled

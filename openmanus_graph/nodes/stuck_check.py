@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
@@ -201,6 +201,17 @@ UNSUPPORTED = (
     "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
     "in the task nor in any result. Check it yourself."
 )
+
+
+def route_after_terminate(
+    state: Mapping[str, Any], config: RunnableConfig
+) -> Literal["new_message", "end"]:
+    """End the run. `update_state` on a thread that has ended may have added a user message."""
+    if "langgraph_node" in config.get("metadata", {}):  # in a run
+        return "end"
+    newest: Sequence[AnyMessage] = state["messages"][-1:]
+    is_new = any(one.type == "human" and one.id != state.get("run_message") for one in newest)
+    return "new_message" if is_new else "end"
 
 
 async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, Any]:

@@ -170,18 +170,24 @@ class GraphRouter(Runnable[Any, Any]):
     takes the state, and the node's `config` if it has a parameter of that name.
     """
 
-    def __init__(self, route: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, route: Callable[..., Any]) -> None:
         self.name, self._route = None, route
         self._takes_config = "config" in inspect.signature(route).parameters
 
     @override
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        raise TypeError("The graphs are asynchronous: use ainvoke, astream or aupdate_state.")
+        if inspect.iscoroutinefunction(self._route):
+            raise TypeError("The graphs are asynchronous: use ainvoke, astream or aupdate_state.")
+        return self._found(input, config)
 
     @override
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        found = self._found(input, config)
+        return await found if inspect.isawaitable(found) else found
+
+    def _found(self, state: Any, config: RunnableConfig | None) -> Any:
         given = {"config": config or {}} if self._takes_config else {}
-        return await self._route(input, **given)
+        return self._route(state, **given)
 
 
 def guard_tool_system_exit(tool: BaseTool) -> BaseTool:

@@ -194,10 +194,11 @@ def test_the_drawing_shows_the_hooks() -> None:
         "stuck_check -. &nbsp;think&nbsp; .-> OneHook\\2ebefore_model;\n"
         "stuck_check -.-> act;\n"
         "stuck_check -.-> terminate;\n"
+        "terminate -. &nbsp;end&nbsp; .-> __end__;\n"
+        "terminate -. &nbsp;new_message&nbsp; .-> begin;\n"
         "think -.-> act;\n"
         "think -.-> stuck_check;\n"
-        "think -.-> terminate;\n"
-        "terminate --> __end__;"
+        "think -.-> terminate;"
     )
 
 
