@@ -81,8 +81,9 @@ def _record(kind: type[Any]) -> Callable[[], str]:
     """Return what writes the table of a record that stands under names of people's own."""
 
     def table() -> str:
-        texts = texts_of(kind)
-        keys = ((f"`{one.name}`", texts[one.name]) for one in fields(kind) if one.name != "name")
+        texts = {name: text for one in kind.__mro__[:-1] for name, text in texts_of(one).items()}
+        own = sorted(fields(kind), key=lambda one: one.name not in kind.__annotations__)
+        keys = ((f"`{one.name}`", texts[one.name]) for one in own if one.name != "name")
         return _table(("key", "meaning"), keys)
 
     return table

@@ -10,6 +10,7 @@
 - `settings`: a dataclass of `Setting` fields; the name is its table in the configuration file.
 - `commands`: a function that returns an exit code; typer makes the command from its signature.
 - `routes`: a FastAPI router of the server.
+- `channels`: a subclass of `BaseChannel`, where people talk to the agent.
 
 Ours win if a name is taken.
 """

@@ -9,10 +9,11 @@ import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
+from openmanus_graph.config.entry_points import installed
 from openmanus_graph.config.files import Layer, config_home, write_file
 from openmanus_graph.config.mcp import filled_in
 from openmanus_graph.config.model import CONFIG_FILE
@@ -20,8 +21,9 @@ from openmanus_graph.config.resolve import automation
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback, is_safe_transport
 from openmanus_graph.state.setting_declaration import seconds
-from openmanus_graph.state.triggers import Channel, Kind, Trigger
+from openmanus_graph.state.triggers import Automatic, Channel, Kind, Trigger
 
+T = TypeVar("T")
 FIELD = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """A field of the event in a template."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
@@ -30,6 +32,8 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     "mail": ("from", "to", "subject", "date", "body", "attachments"),
 }
 """The fields of events whose form is ours."""
+CHANNEL_PREFIX = "channel/"
+"""Begins the names of the triggers that channels are."""
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,63}")
 
 
@@ -44,10 +48,17 @@ class Automation:
 
     def trigger(self, name: str) -> Trigger:
         """Return a trigger. ConfigError: there is none, or it cannot work."""
-        if name not in self.triggers:
-            none = f"There is no trigger {name!r}. See: openmanus triggers list"
-            raise ConfigError(self.problems.get(f"triggers.{name}", none))
-        return self.triggers[name]
+        return self._find(self.triggers, "trigger", name)
+
+    def channel(self, name: str) -> Channel:
+        """Return a channel. ConfigError: there is none, or it cannot work."""
+        return self._find(self.channels, "channel", name)
+
+    def _find(self, known: Mapping[str, T], what: str, name: str) -> T:
+        if name not in known:
+            none = f"There is no {what} {name!r}. See: openmanus {what}s list"
+            raise ConfigError(self.problems.get(f"{what}s.{name}", none))
+        return known[name]
 
 
 def read_automation() -> Automation:
@@ -63,7 +74,10 @@ def read_automation() -> Automation:
             if isinstance(filled, Trigger):
                 found.triggers[one.name] = check_trigger(filled, channels)
             else:
-                found.channels[one.name] = filled
+                found.channels[one.name] = check_channel(filled, triggers)
+                if filled.allow:
+                    chat = _conversations(filled)
+                    found.triggers[chat.name] = chat
         except ConfigError as error:
             found.problems[place] = f"[{place}] {error}"
     return found
@@ -76,7 +90,7 @@ def _with_values(one: Any) -> Any:  # a trigger or a channel
         value = getattr(one, each.name)
         if isinstance(value, SecretStr):
             changed[each.name] = SecretStr(filled_in(value.get_secret_value()))
-        elif each.name in ("url", "status_url", "host", "login"):
+        elif each.name in ("url", "status_url", "host", "login", "smtp", "address"):
             changed[each.name] = value = filled_in(value)
             secure = not value or is_safe_transport(value) or not each.name.endswith("url")
             _require(secure, "needs https:// addresses, except on this machine")
@@ -85,6 +99,7 @@ def _with_values(one: Any) -> Any:  # a trigger or a channel
 
 def check_trigger(trigger: Trigger, channels: Mapping[str, Channel]) -> Trigger:
     """Return the trigger. ConfigError says what of it cannot work."""
+    _require(trigger.overlap != "thread", "has the overlap thread, which only channels have")
     _require(_NAME.fullmatch(trigger.name), "needs a name of letters, digits, - and _")
     _require(trigger.task.strip(), "needs a task")
     if trigger.kind == "schedule":
@@ -94,18 +109,64 @@ def check_trigger(trigger: Trigger, channels: Mapping[str, Channel]) -> Trigger:
     elif trigger.kind == "folder":
         _require(trigger.path, "needs the path of a folder")
     else:
-        needed = trigger.host and trigger.login and trigger.password.get_secret_value()
-        _require(needed, "needs host, login and password")
+        _require(trigger.kind == "mail", "has the kind channel, which only a channel makes")
+        _check_mail(trigger)
         _require(trigger.senders, "needs senders: the addresses that may start a run")
-        local = is_loopback(trigger.host.partition(":")[0])
-        _require(trigger.tls or local, "can leave out tls only for a server of this machine")
     if known := FIELDS.get(trigger.kind):
         for field in FIELD.findall(trigger.task):
             names = ", ".join(known)
             _require(field in known, f"names the field {field}; a {trigger.kind} has: {names}")
-    is_known = not trigger.deliver_to or trigger.deliver_to in channels
+    to = channels.get(trigger.deliver_to)
+    is_known = not trigger.deliver_to or to is not None
     _require(is_known, f"delivers to the channel {trigger.deliver_to!r}, which does not exist")
+    _require(to is None or to.url or to.room, f"delivers to {trigger.deliver_to!r}: it has no room")
     return trigger
+
+
+def check_channel(channel: Channel, known: Mapping[str, Trigger]) -> Channel:
+    """Return the channel. ConfigError says what of it cannot work."""
+    token, secret = (each.get_secret_value() for each in (channel.token, channel.secret))
+    _require(_NAME.fullmatch(channel.name), "needs a name of letters, digits, - and _")
+    alone = not channel.allow or channel.name not in known
+    _require(alone, "has the name of a trigger, and both would have one address")
+    kinds = ("webhook", "telegram", "slack", "mail", *sorted(installed("channels").names))
+    _require(channel.kind in kinds, f"has the kind {channel.kind!r}; known: {', '.join(kinds)}")
+    needed: Mapping[str, Mapping[str, object]] = {
+        "webhook": {"a url": channel.url, "no allow: it only sends": not channel.allow},
+        "telegram": {
+            "a token": token,
+            "numbers in allow: names can be changed, and taken by others": all(
+                re.fullmatch(r"-?\d+", one) for one in channel.allow
+            ),
+        },
+        "slack": {"a token": token, "a secret, which signs Slack's requests": secret},
+    }
+    for what, given in needed.get(channel.kind, {}).items():
+        _require(given, f"needs {what}")
+    if channel.kind == "mail":
+        _check_mail(channel)
+    return channel
+
+
+def _check_mail(one: Trigger | Channel) -> None:
+    if isinstance(one, Trigger) or one.allow:
+        needed = one.host and one.login and one.password.get_secret_value()
+        _require(needed, "needs host, login and password")
+    servers = [one.host]
+    if isinstance(one, Channel):
+        _require(one.smtp, "needs smtp: the server that sends")
+        _require("@" in (one.address or one.login), "needs an address")
+        servers.append(one.smtp)
+    local = all(not each or is_loopback(each.partition(":")[0]) for each in servers)
+    _require(one.tls or local, "can leave out tls only for a server of this machine")
+
+
+def _conversations(channel: Channel) -> Trigger:
+    """Return the trigger whose events are a channel's messages, one run each."""
+    same = {each.name: getattr(channel, each.name) for each in fields(Automatic)}
+    task = "Answer the message of {from}. Its text: {text}"
+    name = f"{CHANNEL_PREFIX}{channel.name}"
+    return Trigger("channel", task, name, deliver_to=channel.name, overlap="thread", **same)
 
 
 def _check_schedule(trigger: Trigger) -> None:

@@ -431,8 +431,8 @@ class Settings:
         Mapping[str, Channel],
         Setting(written=dict[str, Channel], context=None, trust=ALWAYS, merged=True, shown="none"),
     ] = field(default_factory=dict[str, Channel])
-    """Where their answers are sent: one table for each [channel](triggers.md#channels), by
-    name."""
+    """Where people talk to the agent, and answers are sent: one table for each
+    [channel](channels.md), by name."""
     fallback: tuple[ModelSettings, ...] = ()
     """Asked in this order where another model cannot answer."""
     roles: Mapping[ModelRole, ModelSettings] = field(default_factory=dict[ModelRole, ModelSettings])

@@ -14,8 +14,11 @@ from typing import Any
 
 from openmanus_graph.backends.persistence.deliveries import Deliveries
 from openmanus_graph.interfaces.service import runner
-from openmanus_graph.interfaces.triggers import worker
+from openmanus_graph.interfaces.triggers import processing, worker
 from openmanus_graph.interfaces.triggers.channels import WebhookChannel
+from openmanus_graph.interfaces.triggers.mail_channel import MailChannel
+from openmanus_graph.interfaces.triggers.slack import SlackChannel
+from openmanus_graph.interfaces.triggers.telegram import TelegramChannel
 
 POINTS = ("stored", "begun", "ended", "done", "sending", "sent")
 """Between receive and start, start and act, act and answer, answer and deliver, and around the
@@ -63,20 +66,24 @@ def install() -> None:
     patched.begin = _dying("begun", patched.begin)
     patched.receive = _dying("stored", patched.receive)
     run_graph: Any = runner.run_graph
-    channel: Any = WebhookChannel
-    deliver = channel.deliver
 
     async def ran(*args: Any, **given: Any) -> int:
         code = await run_graph(*args, **given)
         die_at("ended")
         return int(code)
 
+    runner.run_graph = ran
+    kinds: list[Any] = [WebhookChannel, TelegramChannel, SlackChannel, MailChannel]
+    for kind in kinds:
+        kind.deliver = _sent(kind.deliver)
+
+
+def _sent(deliver: Any) -> Callable[..., Any]:
     async def delivered(*args: Any) -> None:
         await deliver(*args)
         die_at("sent")
 
-    runner.run_graph = ran
-    channel.deliver = delivered
+    return delivered
 
 
 def _time_in(clock: Path) -> float:
@@ -87,7 +94,7 @@ def _time_in(clock: Path) -> float:
 def main() -> None:
     """Work until killed."""
     install()
-    worker.FOLDER_LOOK_S = worker.LOOK_S = worker.BUSY_S = 0.05
+    worker.FOLDER_LOOK_S = worker.LOOK_S = processing.BUSY_S = 0.05
     clock = os.environ.get("CLOCK")
     works = worker.Worker(first_backoff_s=0.05)
     if clock:

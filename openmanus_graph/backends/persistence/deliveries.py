@@ -45,6 +45,8 @@ _IS_FREE: Mapping[Overlap, str] = {
     " (other.state = 'claimed' AND other.number < deliveries.number)))",
     "skip": f"NOT EXISTS ({_OTHERS} other.state = 'running')",
     "parallel": "TRUE",
+    "thread": f"NOT EXISTS ({_OTHERS} other.thread = deliveries.thread"
+    " AND other.number < deliveries.number)",
 }
 """Whether a claimed delivery may begin."""
 
@@ -60,6 +62,8 @@ class Event:
     state: State = "claimed"
     reason: str = ""
     """Why it is skipped, if it is."""
+    thread: str = ""
+    """The thread of its conversation. Default: one of its own, made from the key."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,15 @@ class Deliveries:
             raise ConfigError(f"There is no delivery {number}. See: openmanus triggers history")
         return found[0]
 
+    def asking(self, *, thread: str = "", question: str = "") -> Delivery | None:
+        """Return the delivery whose run asked last on a thread, or asked this question."""
+        which = "(' ' || asked || ' ') LIKE ?" if question else "thread = ?"
+        found = self._where(
+            f"state = 'running' AND asked <> '' AND {which} ORDER BY number DESC LIMIT 1",
+            f"% {question} %" if question else thread,
+        )
+        return found[0] if found else None
+
     def history(self, trigger: str | None, limit: int, *states: State) -> list[Delivery]:
         """Return the newest deliveries, of one trigger or (None) of all, in these states or all."""
         marks = ", ".join("?" * len(states)) or "state"
@@ -212,13 +225,18 @@ class Deliveries:
         return list(map(_delivery, rows))
 
 
+def thread_of(trigger: str, name: str) -> str:
+    """Return the thread of an event, or of a conversation, by its key or name."""
+    return str(uuid.uuid5(_THREADS, f"trigger/{trigger}/{name}"))
+
+
 def open_deliveries() -> Deliveries:
     """Return the deliveries of the configured database. Blocks."""
     return Deliveries(open_database(database_url()))
 
 
 def _row(trigger: str, event: Event, now: float) -> tuple[Any, ...]:
-    thread = str(uuid.uuid5(_THREADS, f"trigger/{trigger}/{event.key}"))
+    thread = event.thread or thread_of(trigger, event.key)
     return trigger, event.key, thread, write_json(event.fields), event.state, event.reason, now
 
 

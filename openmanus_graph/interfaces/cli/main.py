@@ -51,6 +51,7 @@ COMMANDS = {
         "triggers:app",
         "Runs that begin without a person: on a schedule, or when something arrives.",
     ),
+    "channels": ("triggers:channels", "Where people talk to the agent: Telegram, Slack, mail."),
     "inbox": (
         "triggers:inbox",
         "List what waits for a person: approvals, questions, unknown outcomes, failed deliveries.",

@@ -1,12 +1,13 @@
-"""`openmanus triggers` and `inbox`: runs that begin without a person, and what waits for one."""
+"""`openmanus triggers`, `channels` and `inbox`: runs that begin elsewhere, and what waits."""
 
 import asyncio
 import datetime
 import json
 import sys
 import time
+import uuid
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,11 @@ from openmanus_graph.state.triggers import Trigger
 
 app = typer.Typer(
     help="Runs that begin without a person: on a schedule, or when something arrives.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+channels = typer.Typer(
+    help="Where people talk to the agent: Telegram, Slack, mail.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -160,3 +166,38 @@ def _show_deliveries(found: Iterable[Delivery], *, as_json: bool) -> None:
     for row in rows:
         row["received"] = f"{datetime.datetime.fromtimestamp(row['received']):%Y-%m-%d %H:%M:%S}"
     show_rows(rows, ("number", "trigger", "state", "received", "thread", "reason"), as_json=as_json)
+
+
+@channels.command("list")
+def list_channels(as_json: JsonLinesOption = False) -> int:
+    """List the channels, and who may talk to the agent there."""
+    found = read_automation()
+    rows = [
+        {"name": one.name, "kind": one.kind, "allow": ", ".join(one.allow), "trust": one.trust}
+        for one in found.channels.values()
+    ]
+    show_rows(rows, ("name", "kind", "allow", "trust"), as_json=as_json)
+    sys.stderr.writelines(f"{printable(problem)}\n" for problem in found.problems.values())
+    return 0
+
+
+@channels.command("test")
+def check_channel(
+    name: Annotated[str, typer.Argument(help="The channel's name.")],
+    send: Annotated[
+        str, typer.Option(metavar="TO", help="Also send a message to this chat or address.")
+    ] = "",
+) -> int:
+    """Reach a channel's server, and show as whom messages are sent."""
+    from openmanus_graph.interfaces.triggers.channels import NotSentError, Outgoing, UncertainError
+    from openmanus_graph.interfaces.triggers.conversations import open_channel
+
+    channel = open_channel(replace(read_automation().channel(name), room=send))
+    try:
+        sys.stdout.write(f"{printable(asyncio.run(channel.identify()))}\n")
+        if send:
+            asyncio.run(channel.deliver(Outgoing(str(uuid.uuid4()), "A test of OpenManus.")))
+            sys.stdout.write(f"A message was sent to {printable(send)}.\n")
+    except (NotSentError, UncertainError) as error:
+        raise ConfigError(str(error)) from error
+    return 0

@@ -12,11 +12,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from openmanus_graph.backends.persistence.deliveries import Deliveries, open_deliveries
-from openmanus_graph.config.triggers import read_automation
+from openmanus_graph.config.triggers import CHANNEL_PREFIX, read_automation
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.accounts import Refused, authorize, current_user
+from openmanus_graph.interfaces.triggers.channels import BaseChannel
+from openmanus_graph.interfaces.triggers.conversations import events_of, open_channel
 from openmanus_graph.interfaces.triggers.overview import overview, waiting
 from openmanus_graph.interfaces.triggers.sources import manual_event, webhook_event
 from openmanus_graph.interfaces.triggers.worker import Worker
@@ -30,20 +32,40 @@ _workers: list[Worker] = []
 @router.post("/hooks/{name}")
 async def receive(name: str, request: Request) -> JSONResponse:
     """Store a signed event, and answer when it is on disk. A repeat is answered alike."""
-    trigger = await asyncio.to_thread(_webhook, name)
+    hook = await asyncio.to_thread(_hook, name)
     body = await request.body()  # of which the guard limits the size
     headers = {key.lower(): value for key, value in request.headers.items()}
-    event = await asyncio.to_thread(webhook_event, trigger, headers, body, time.time())
-    if event.fields.get("type") == "url_verification":  # Slack asks once whether we are there
-        return JSONResponse({"challenge": event.fields.get("challenge")})
     try:
-        await asyncio.to_thread(lambda: open_deliveries().receive(name, event, time.time()))
+        answer = await asyncio.to_thread(_store, hook, headers, body)
     except StorageError as error:
         log.warning("An event for /hooks/%s cannot be stored: %s", name, error)
         raise Refused(503, "The event cannot be stored now. Send it again later.") from error
     for worker in _workers:
         worker.wake.set()
-    return JSONResponse({"received": True})
+    return JSONResponse(answer)
+
+
+def _store(
+    hook: Trigger | BaseChannel, headers: Mapping[str, str], body: bytes
+) -> Mapping[str, Any]:
+    """Store what a request brings, and return the answer to it. Blocks."""
+    now, table, name = time.time(), open_deliveries(), hook.name
+    if isinstance(hook, Trigger):
+        events = [webhook_event(hook, headers, body, now)]
+        if events[0].fields.get("type") == "url_verification":  # Slack asks whether we are there
+            return {"challenge": events[0].fields.get("challenge")}
+    else:
+        name = f"{CHANNEL_PREFIX}{name}"
+        try:
+            found = hook.receive(headers, body, now)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise Refused(400, "The body is none of this channel's messages.") from error
+        if isinstance(found, dict):
+            return found
+        events = events_of(hook, name, found, table)
+    for event in events:
+        table.receive(name, event, now)
+    return {"received": True}
 
 
 @router.get("/app/api/inbox")
@@ -81,16 +103,21 @@ async def _administer(change: Callable[[Deliveries], None]) -> None:
         worker.wake.set()
 
 
-def _webhook(name: str) -> Trigger:
-    """Return a trigger. Blocks. Refused (404): there is none, and why is nothing for strangers."""
+def _hook(name: str) -> Trigger | BaseChannel:
+    """Return a trigger or channel. Blocks.
+
+    Refused (404): there is none, and why is nothing for strangers.
+    """
     try:
-        trigger = read_automation().triggers.get(name)
+        found = read_automation()
+        trigger, channel = found.triggers.get(name), found.channels.get(name)
+        if trigger is not None and trigger.kind == "webhook":
+            return trigger
+        if channel is not None and channel.allow:
+            return open_channel(channel)
     except ConfigError as error:
         log.warning("Requests to hooks are refused: %s", error)
-        trigger = None
-    if trigger is None or trigger.kind != "webhook":
-        raise Refused(404, "There is no such hook.")
-    return trigger
+    raise Refused(404, "There is no such hook.")
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from openmanus_graph.backends.persistence.deliveries import open_deliveries
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.config.resolve import automation
-from openmanus_graph.config.triggers import read_automation
+from openmanus_graph.config.triggers import CHANNEL_PREFIX, read_automation
 from openmanus_graph.interfaces.service import run_setup, runs
 from openmanus_graph.interfaces.triggers import sources
 from openmanus_graph.runtime.events import interrupt_event
@@ -39,7 +39,9 @@ def overview(now: float) -> tuple[list[dict[str, Any]], list[str]]:
 async def waiting(owner: str | None) -> list[dict[str, Any]]:
     """Return what waits for a user, or (None) for anybody: questions, then deliveries."""
     table = await asyncio.to_thread(open_deliveries)
-    users = {name: one.user for name, one in (await asyncio.to_thread(automation))[0].items()}
+    triggers, channels = await asyncio.to_thread(automation)
+    users = {name: one.user for name, one in triggers.items()}
+    users |= {f"{CHANNEL_PREFIX}{name}": one.user for name, one in channels.items()}
     threads, rows = Threads(table.database), list[dict[str, Any]]()
     for thread in await asyncio.to_thread(threads.of_status, "waiting", MOST_SHOWN, owner):
         state = (await run_setup.read_thread_state(thread.id, thread.agent)).state

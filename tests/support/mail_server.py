@@ -1,0 +1,51 @@
+"""A real SMTP server, which files what it sends in the mailbox `Sent`, as many providers do."""
+
+import email
+import email.policy
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from email.message import EmailMessage
+from typing import Any
+
+from aiosmtpd.controller import Controller
+
+from tests.support.mailbox import Mailbox
+
+
+class MailServer:
+    def __init__(self, box: Mailbox) -> None:
+        self.mails: list[EmailMessage] = []
+        self.answers: list[str] = []
+        """What it answers to the next mails, which are not taken."""
+        self.before_answer: Callable[[], None] = lambda: None
+        self.sent = box.root / "mail" / ".Sent"
+        for name in ("", "tmp", "new", "cur"):
+            (self.sent / name).mkdir()
+            owner = (box.root / "mail").stat()
+            os.chown(self.sent / name, owner.st_uid, owner.st_gid)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.controller = Controller(self, hostname="127.0.0.1", port=self.port)
+
+    def __enter__(self) -> "MailServer":
+        self.controller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.controller.stop()
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # its name
+        if self.answers:
+            return self.answers.pop(0)
+        message = email.message_from_bytes(envelope.content, policy=email.policy.default)
+        assert isinstance(message, EmailMessage)
+        place = self.sent / "tmp" / f"{len(self.mails)}.sent"
+        place.write_bytes(envelope.content)
+        place.chmod(0o644)
+        shutil.move(place, self.sent / "new" / place.name)
+        self.mails.append(message)
+        self.before_answer()
+        return "250 OK"
