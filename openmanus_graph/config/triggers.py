@@ -26,6 +26,8 @@ from openmanus_graph.state.triggers import Automatic, Channel, Kind, Trigger
 T = TypeVar("T")
 FIELD = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 """A field of the event in a template."""
+SENDER = "{from}"
+"""In `may_send_to`: whoever has sent the mail."""
 FIELDS: Mapping[Kind, tuple[str, ...]] = {
     "schedule": ("slot", "date", "time"),
     "folder": ("path", "name", "change", "size"),
@@ -116,6 +118,8 @@ def check_trigger(trigger: Trigger, channels: Mapping[str, Channel]) -> Trigger:
         for field in FIELD.findall(trigger.task):
             names = ", ".join(known)
             _require(field in known, f"names the field {field}; a {trigger.kind} has: {names}")
+    fixed = trigger.kind == "mail" or SENDER not in trigger.may_send_to
+    _require(fixed, f"has {SENDER} in may_send_to, which only a mail has")
     to = channels.get(trigger.deliver_to)
     is_known = not trigger.deliver_to or to is not None
     _require(is_known, f"delivers to the channel {trigger.deliver_to!r}, which does not exist")

@@ -33,7 +33,8 @@ class Automatic:
     poll_s: _Positive = 60
     """For mail: seconds between two looks. Default 60."""
     may_send_to: tuple[str, ...] = ()
-    """Destinations, such as mail addresses, that calls may use without asking. All others ask."""
+    """Destinations, such as mail addresses, that calls may use without asking. All others ask.
+    `{from}` is the sender of a mail."""
     model: str | None = None
     """The model of its runs. Default: the main model."""
     workspace: str | None = None

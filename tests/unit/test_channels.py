@@ -29,6 +29,7 @@ from openmanus_graph.interfaces.triggers.channels import (
     UncertainError,
 )
 from openmanus_graph.interfaces.triggers.mail_channel import MailChannel
+from openmanus_graph.interfaces.triggers.processing import Processing
 from openmanus_graph.interfaces.triggers.slack import SlackChannel
 from openmanus_graph.interfaces.triggers.telegram import TelegramChannel, split
 from openmanus_graph.interfaces.triggers.worker import Worker
@@ -128,6 +129,28 @@ def test_a_button_of_an_unknown_question_is_ignored(table: Deliveries, button: s
     ask(table, "a" * 32)
     pressed = message("approve", question=button)
     assert conversations.events_of(telegram_channel(), NAME, [pressed], table) == []
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "room", "may"),
+    [(NAME, "7", True), (NAME, "8", False), ("report", "x", True), ("other", "x", False)],
+)
+async def test_only_the_chat_that_was_asked_answers(
+    table: Deliveries, asked_by: str, room: str, may: bool
+) -> None:
+    """A button's data can be forged; `report` delivers to this channel, `other` to another one."""
+    event = Event("first", {"text": "x"}, thread=thread_of(asked_by, room))
+    table.change(table.receive(asked_by, event, NOW), state="running", asked="a" * 32)
+    pressed = message("approve", question="a" * 32)
+    (answer,) = conversations.events_of(telegram_channel(), NAME, [pressed], table)
+    triggers = {
+        name: Trigger("webhook", "x", name, deliver_to=to)
+        for name, to in (("report", "chat"), ("other", "elsewhere"))
+    }
+    chat = Trigger("channel", "x", NAME, deliver_to="chat")
+    worker = Worker(automation=Automation(triggers | {NAME: chat}, {}, {}))
+    one = await Processing(worker, chat, table.receive(NAME, answer, NOW)).go()
+    assert (one.state, "another chat" in one.reason) == (("delivered" if may else "dead"), not may)
 
 
 def test_without_trust_words_are_data_and_approve_nothing(table: Deliveries) -> None:

@@ -202,7 +202,14 @@ def test_destinations_that_are_allowed_are_the_users_own_words() -> None:
     given = trigger(task="Answer {body}.", may_send_to=("anna@example.org", "#general"))
     words = unquoted_text(str(task_of(given, {"body": "x"}).words)).text
     assert "anna@example.org" in words
-    assert options_of(given).may_send_to == ["anna@example.org", "#general"]
+    assert options_of(given, {}).may_send_to == ["anna@example.org", "#general"]
+
+
+def test_a_mail_may_be_answered_to_its_sender() -> None:
+    given = trigger(kind="mail", task="Answer {body}.", may_send_to=("{from}", "a@b.example"))
+    event = {"body": "x", "from": "anna@example.org"}
+    assert options_of(given, event).may_send_to == ["anna@example.org", "a@b.example"]
+    assert "- anna@example.org\n" in task_of(given, event).text
 
 
 @pytest.mark.parametrize(
@@ -241,6 +248,7 @@ def configure(text: str) -> None:
         ('kind = "schedule"\nevery = "soon"', "is no time"),
         ('kind = "schedule"\nevery = "1h"\ntimezone = "Mars"', "time zone 'Mars'"),
         ('kind = "webhook"', "needs a secret"),
+        ('kind = "webhook"\nsecret = "s"\nmay_send_to = ["{from}"]', "which only a mail has"),
         ('kind = "webhook"\nsecret = "${NOT_SET}"', "NOT_SET is not set"),
         ('kind = "folder"', "needs the path"),
         ('kind = "mail"\nhost = "h"', "needs host, login and password"),

@@ -136,6 +136,9 @@ class Processing:
             plain = {name: event[name] for name in ("from", "text", "_where", "_files", "_proven")}
             await self._change(thread=event["_own"], event=write_json(plain))
             return
+        if not await asyncio.to_thread(self._may_answer, question):
+            await self._change(state="dead", event="{}", reason="It is another chat's question.")
+            return
         if kind is not None and self.channel is not None:
             answer = conversations.answer_text(self.channel, kind, str(event["text"]))
             if answer is None:
@@ -149,9 +152,20 @@ class Processing:
                 return
         await self._change(state="delivered", event="{}", reason="")
 
+    def _may_answer(self, question: str) -> bool:
+        """Return True if a question was asked in this chat, or in the channel for a trigger.
+
+        Blocks. A button's data can be forged by whoever may write to the channel.
+        """
+        asking = self.table.asking(question=question)
+        if asking is None or asking.thread == self.one.event["_own"]:
+            return True
+        by = self.worker.automation.triggers.get(asking.trigger)
+        return by is not None and by.kind != "channel" and by.deliver_to == self.trigger.deliver_to
+
     def _resuming(self, thread: str, reply: run_setup.ResumeAnswer) -> runner.Run:
         """Return the run that continues from an answer. Blocks."""
-        run = run_setup.resuming_run(thread, reply, tasks.options_of(self.trigger))
+        run = run_setup.resuming_run(thread, reply, tasks.options_of(self.trigger, self.one.event))
 
         def make_input() -> Any:  # called with the thread locked
             try:
@@ -230,7 +244,7 @@ class Processing:
     def _planned(self, *, begins: bool) -> runner.Run:
         """Return the run that starts or continues the delivery. Blocks. EventError: none can."""
         one, trigger = self.one, self.trigger
-        options = tasks.options_of(trigger, self._left_today())
+        options = tasks.options_of(trigger, one.event, self._left_today())
         if begins:
             if not accounts().claim(one.thread, trigger.user):
                 raise ConfigError(f"The thread {one.thread} belongs to another user.")
@@ -340,7 +354,8 @@ class Processing:
         result, one = self.one.result, self.one
         files = [str(file["path"]) for file in result.get("artifacts", ())]
         details, to = self._details(str(result.get("status"))), conversations.where(channel, one)
-        attached = partial(conversations.read_artifacts, one, tasks.options_of(self.trigger))
+        options = tasks.options_of(self.trigger, one.event)
+        attached = partial(conversations.read_artifacts, one, options)
         text = str(result.get("answer", ""))
         return channels.Outgoing(one.full_key, text, files, details, to, attached=attached)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from openmanus_graph.config.triggers import FIELD
+from openmanus_graph.config.triggers import FIELD, SENDER
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.runs import Message, Upload
@@ -35,8 +35,8 @@ def task_of(trigger: Trigger, event: Mapping[str, Any], files: tuple[Upload, ...
         )
     ours = trigger.kind == "schedule"
     words = FIELD.sub(lambda one: values[one[1]] or "" if ours else f"`{one[1]}`", trigger.task)
-    if trigger.may_send_to:
-        recipients = "\n".join(f"- {one}" for one in trigger.may_send_to)
+    if allowed := allowed_destinations(trigger, event):
+        recipients = "\n".join(f"- {one}" for one in allowed)
         words = render("trigger_recipients", recipients=recipients, task=words)
     if ours or not values:
         return Message(words, files)
@@ -61,12 +61,20 @@ def _value(event: Mapping[str, Any], name: str) -> str | None:
     return text
 
 
-def options_of(trigger: Trigger, left_usd: float | None = None) -> RunOptions:
-    """Return the options of a trigger's runs, which may use at most `left_usd` more today."""
+def allowed_destinations(trigger: Trigger, event: Mapping[str, Any]) -> list[str]:
+    """Return where a run may send unasked. `{from}` is a mail's sender, who is in `senders`."""
+    named = [str(event["from"]) if one == SENDER else one for one in trigger.may_send_to]
+    return list(dict.fromkeys(named))
+
+
+def options_of(
+    trigger: Trigger, event: Mapping[str, Any], left_usd: float | None = None
+) -> RunOptions:
+    """Return the options of an event's run, which may use at most `left_usd` more today."""
     limits = [one for one in (trigger.max_cost_usd, left_usd) if one is not None]
     same = ("model", "workspace", "policy", "max_steps", "timeout")
     return RunOptions(
         **{name: getattr(trigger, name) for name in same},
         max_cost_usd=min(limits, default=None),
-        may_send_to=list(trigger.may_send_to) or None,
+        may_send_to=allowed_destinations(trigger, event) or None,
     )
