@@ -3,7 +3,8 @@
 import random
 import time
 
-from openmanus_graph.conversation.sources import Evidence, Passage
+from openmanus_graph.conversation.passages import Passage
+from openmanus_graph.conversation.sources import Evidence
 
 CASES = ((1000, 2_000, 14), (1000, 7_000, 14), (100, 7_000, 1_000), (1000, 100_000, 10_000))
 """Results, characters of each, and figures of the answer."""

@@ -42,8 +42,8 @@ from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.model_settings import ModelSettings
 from openmanus_graph.state.search_engines import RETIRED
-from openmanus_graph.state.server_settings import ServerSettings
-from openmanus_graph.state.settings import BrowserSettings, Settings, StorageSettings
+from openmanus_graph.state.server_settings import ServerSettings, StorageSettings
+from openmanus_graph.state.settings import BrowserSettings, Settings
 from openmanus_graph.state.triggers import Channel, Trigger
 from openmanus_graph.state.validation import schema_defect
 

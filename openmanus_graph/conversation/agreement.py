@@ -1,7 +1,9 @@
 """Decides whether a claim and a number, year or address of a source agree. Pure."""
 
+import math
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import combinations
 
@@ -15,8 +17,8 @@ from openmanus_graph.conversation.quantities import (
     POUNDS,
     UNITS,
     Unit,
+    likely_value,
     unit_at,
-    values_of,
 )
 from openmanus_graph.conversation.tables import Derivation, combined
 
@@ -32,9 +34,9 @@ Wanted = tuple[float, float, Unit | None, bool]
 
 def number_forms(text: str) -> Sequence[re.Pattern[str]]:
     """Return the patterns for the numbers of a text, which may be CSV in whole or in part."""
-    lines = [one for one in text[:6000].split("\n") if one.strip()][:60]
+    lines = [one for one in text[:3000].split("\n") if one.strip()][:30]
     rows = sum(_CSV_LINE.fullmatch(one) is not None for one in lines)
-    if rows < 2 and not re.search(r"\d,\d+,\d", text[:6000]):
+    if rows < 2 and not re.search(r"\d,\d+,\d", text[:3000]):
         return (NUMBER,)
     return (CSV_NUMBER,) if rows > 0.8 * len(lines) else (NUMBER, CSV_NUMBER)
 
@@ -72,10 +74,52 @@ def range_test(wanted: Sequence[Wanted]) -> Callable[[float], bool]:
     return is_wanted
 
 
-def has_unit(wanted: Wanted, unit: Unit | None) -> bool:
+def first_digits(wanted: Sequence[Wanted]) -> set[str]:
+    """Return how the values in the ranges begin, at any power of ten: with up to three digits."""
+    found = set[str]()
+    for low, high, _, _ in wanted:
+        if low <= 0 or low * 10 < high:
+            return set("123456789")
+        size = 10.0 ** (2 - math.floor(math.log10(low)))
+        first, last = int(low * size * (1 - 1e-9)), int(high * size * (1 + 1e-9))
+        digits = 3 if last - first < 4 else 2
+        step = 10 ** (3 - digits)
+        # A source may leave zeros at the end out.
+        found.update(str(one)[:digits].rstrip("0") for one in range(first, last + step, step))
+    return found
+
+
+def lines_with(text: str, beginnings: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the lines with a number that begins so. Other lines are not read number by number."""
+    end = -1
+    for one in beginnings.finditer(text):
+        if one.start() >= end:
+            end = text.find("\n", one.end())
+            end = end if end >= 0 else len(text)
+            yield text.rfind("\n", 0, one.start()) + 1, end
+
+
+def beginnings_of(digits: Set[str], end: str = "") -> re.Pattern[str]:
+    """Return a pattern for the first digits of numbers, whatever is between them."""
+    return re.compile(f"(?<![1-9]){_branches(digits)}{end}" if digits else r"(?!)")
+
+
+def _branches(digits: Set[str]) -> str:
+    tails = defaultdict[str, set[str]](set)
+    for one in digits:
+        tails[one[0]].add(one[1:])
+    forms = (
+        one if "" in rest else f"{one}[.,'’\u00a0\u202f ]?{_branches(rest)}"
+        for one, rest in sorted(tails.items())
+    )
+    return f"(?:{'|'.join(forms)})"
+
+
+def has_unit(wanted: Wanted, unit: Unit | None, *, counts: bool = False) -> bool:
+    """Return True if a number with this unit may be the one; `counts`: it counts things."""
     _, _, expected, required = wanted
     if expected is None:
-        return unit is None or not required
+        return unit is None or not required and not (counts and unit.dimension == "share")
     return unit == expected or (unit is None and not required) or {unit, expected} == POUNDS
 
 
@@ -98,16 +142,20 @@ def plain_address(address: str) -> str:
     return (host.lower() + slash + path).rstrip("/")
 
 
-def sentence_derivations(text: str, start: int, end: int) -> Iterator[Derivation]:
+def sentence_derivations(text: str, start: int, end: int, mark: str) -> Iterator[Derivation]:
     found = list[tuple[float, Unit | None]]()
     for one in NUMBER.finditer(text, start, end):
         unit = unit_at(text, *one.span())
         if not (YEAR.fullmatch(one[0]) and unit is None):
-            found += [(first, unit) for first in values_of(one[0])[:1]]
+            value = likely_value(one[0], mark)
+            found += [] if value is None else [(value, unit)]
     for (value, unit), (other, second) in combinations(found[:6], 2):
         same = unit if unit == second else None
         yield from combined(value, other, start, end, same, shares=PERCENT in (unit, second))
         yield Derivation(value * other, "product", start, end)
+        for whole, its, part, no in ((value, unit, other, second), (other, second, value, unit)):
+            if its is not None and no is None and part > 1:
+                yield Derivation(whole / part, "ratio", start, end, its)
 
 
 def is_value(claim: Claim, made: Derivation) -> bool:

@@ -77,7 +77,8 @@ _TESTED = re.compile(
 )
 _SENTENCE = re.compile(
     r"(?<=[.!?])(?<!\b[Mm]io\.)(?<!\b[Mm]rd\.)(?<!\b[Tt]sd\.)(?<!\b(?:ca|[NDSn]r|St)\.)"
-    r"(?<!\bz\.)(?<! B\.)[ \t]+(?=[^a-zäöü\d])|(?<=[。！？；])|\n+"
+    r"(?<!\bz\.)(?<! B\.)(?:[ \t]+(?=[^a-zäöü\d])|(?<=[a-zäöü]{4}[.!?])[ \t]+(?=\d))"
+    r"|(?<=[。！？；])|\n+"
 )
 _PART = re.compile(r",(?!\d)|[;，；、()（）]|\s[–—-]\s")
 _JOINT = re.compile(
@@ -98,6 +99,8 @@ class Claim:
     """The exact value is in one of them, likeliest in the first."""
     unit: Unit | None = None
     days: tuple[Day, ...] = ()
+    counts: bool = False
+    """Whether a noun follows it."""
     is_factor: bool = False
     """Whether it says how many times as much."""
     says_read: bool = False
@@ -168,7 +171,8 @@ def _numbers(text: str, mark: str) -> Iterator[Claim]:
         unit = unit_at(text, one.start(1), end)
         whole = float(figure) if figure.isdecimal() and not scale and len(figure) < 16 else 1e9
         is_span = unit is None or unit.dimension == "months" or unit.factor in _SPANS
-        if len(figure) == 4 and 1900 <= whole <= 2100 and is_span:
+        since = 1900 if not _IN_YEAR.search(text, max(0, one.start(1) - 12), one.start(1)) else 1100
+        if len(figure) == 4 and since <= whole <= 2100 and is_span:
             yield Claim("year", figure, *one.span(1), ((whole, whole),))
             continue
         if unit is None and re.match(r"[A-Za-z_]", text[end : end + 1]):
@@ -185,7 +189,10 @@ def _numbers(text: str, mark: str) -> Iterator[Claim]:
         end = found.end() if found else end
         times = _TIMES.match(text, end) is not None
         written = text[one.start(1) : end]
-        yield Claim("number", written, one.start(1), end, tuple(ranges), unit, is_factor=times)
+        yield Claim(
+            "number", written, one.start(1), end, tuple(ranges), unit,
+            counts=bool(one[3]) and unit is None, is_factor=times,
+        )  # fmt: skip
     for word in WORDED_NUMBER.finditer(text):
         scaled = _SCALED.match(text, word.end())
         start, end = word.start(), scaled.end() if scaled else word.end()
@@ -200,6 +207,7 @@ def _numbers(text: str, mark: str) -> Iterator[Claim]:
             )
 
 
+_IN_YEAR = re.compile(r"(?i)\b(?:in|since|from|until|year|dated|jahr|seit|von|ab|anno)\s$")
 _TIMES = re.compile(r"\s?(?:times|fold|-fold|x\b|×|mal\b|-?fache|倍)")
 _TO = re.compile(rf"\s?(?:[-–—~]|to|and|bis|und|or|oder|至|到|和)\s?{FIGURE}({SCALE})?")
 
@@ -212,11 +220,9 @@ def sentence_at(text: str, start: int, end: int) -> str:
 
 def sentence_span(text: str, start: int, end: int) -> tuple[int, int]:
     low, high = max(0, start - 400), min(len(text), end + 400)
-    around = text[low:high]
-    breaks = [one.end() + low for one in _SENTENCE.finditer(around)]
-    first = max((one for one in breaks if one <= start), default=low)
-    after = [one.start() + low for one in _SENTENCE.finditer(around)]
-    return first, min((one for one in after if one >= end), default=high)
+    breaks = [(one.start() + low, one.end() + low) for one in _SENTENCE.finditer(text[low:high])]
+    first = max((one for _, one in breaks if one <= start), default=low)
+    return first, min((one for one, _ in breaks if one >= end), default=high)
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,22 @@
-"""Compares an answer with what happened: whether it is one, and whether the run supports it. Pure.
-
-Claims are not checked if the question is not about files or pages.
-"""
+"""Compares a reply with what happened: whether it is an answer. Pure."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from openmanus_graph.conversation import history
 from openmanus_graph.conversation.announcements import (
     WORDS_WANTED,
     NamedFiles,
-    named_files,
     names_things,
     own_words,
 )
-from openmanus_graph.conversation.sources import Evidence, Finding, Passage
+from openmanus_graph.conversation.authorship import CALCULATING
 from openmanus_graph.prompts import own_texts
-from openmanus_graph.state.manus import ClaimSource
 
 ANSWER_MARK = re.compile(
     r"(?i)(?:\A|\n)[^\w\n]{0,6}(?:(?:the|my|final|die|la|el|a) )*"
@@ -40,24 +34,9 @@ _MOST_QUOTED = 200
 """Words and signs of a reply that is looked for in results."""
 OWN_SHARE = 0.7
 """A reply with this share of our words is an echo."""
-LIVE_TOOLS = {"browser_use", "computer_use"}
-"""Requests after these tools show what no message has."""
-CALCULATING = {"python_execute", "bash"}
-_SEARCHING = {"web_search", "search_tools", "search_library"}
-_PLACES = ("url", "path", "link", "file", "address")
-"""Arguments that name what a call opens, likeliest first."""
-_LISTS = re.compile(r"['\"]command['\"]: ['\"]\s*(?:ls|find|tree|du|stat|file)\b[^|;&]*$")
-_MANY_FILES = re.compile(r"\*\.|glob|listdir|scandir|walk|grep -r|rg ")
-"""A command that reads files without naming them."""
-_RUNS_TESTS = re.compile(
-    r"\b(?:pytest|unittest|tox|nox|jest|vitest|rspec|ctest|(?:npm|make|go|cargo|mvn|gradle)"
-    r"(?: run)? test)\b|\btests?[/_.]\w|\w_test\b"
-)
-_EXCERPT = 240
 
 SENTENCE_END = re.compile(r"(?<=[.!?;…])\s+|(?<=[。！？])|\n+")
-_PATH = re.compile(r"\S*[/\\]\S*")
-_UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
+UNTRUSTED_MARK = re.compile(r"</?untrusted-\w{8,}>\n?")
 _FENCED = re.compile(r"```[\w-]*\n?(.*?)\n?```", re.DOTALL)
 _TASK_LINE = re.compile(r"(?i)^\W*(?:(?:the|your|my) )?(?:task|question|request)(?: is)?\W+")
 _JSON_WANTED = r"(?i)json|\bobjects?\b|\bdict|schema|structured|key[- ]value|\{|字典|对象"
@@ -136,7 +115,7 @@ _ABOUT_NAMES = re.compile(
 
 def without_echoed_marks(text: str) -> str:
     """Return what a model wrote without copied marks of untrusted text."""
-    return _UNTRUSTED_MARK.sub("", text).strip() if "untrusted-" in text else text
+    return UNTRUSTED_MARK.sub("", text).strip() if "untrusted-" in text else text
 
 
 def plain_answer(text: str, task: str) -> str:
@@ -245,9 +224,7 @@ def is_unread(task: str, messages: Sequence[AnyMessage], files: NamedFiles) -> b
     No call of the thread succeeded, and no request had a picture, a text or a head of a file. A
     general question, such as how such a file is opened, is about no file.
     """
-    seen = any(
-        has_succeeded(one) or _shows_content(one) or _has_run(one, files) for one in messages
-    )
+    seen = any(has_succeeded(one) or shows_content(one) or _has_run(one, files) for one in messages)
     if files.given == ["."] and history.LISTING in history.environment_of(messages)["facts"]:
         seen |= _ABOUT_NAMES.search(own_words(task)) is not None
     sentences = [one for one in SENTENCE_END.split(own_words(task)) if not _IN_GENERAL.search(one)]
@@ -270,7 +247,7 @@ def _has_run(message: AnyMessage, files: NamedFiles) -> bool:
     return not _BROKE.search(text) or any(f'{name}"' in text for name in files.given)
 
 
-def _shows_content(message: AnyMessage) -> bool:
+def shows_content(message: AnyMessage) -> bool:
     """Return True if a message of a person, or of a flow, has more than a task."""
     if not isinstance(message, HumanMessage):
         return False
@@ -280,126 +257,3 @@ def _shows_content(message: AnyMessage) -> bool:
         return True
     pasted = own_words(text) != text or text.count("\n") > 5
     return pasted or (not isinstance(message.content, str) and len(message.content) > 1)
-
-
-def _shows_unread(message: AnyMessage) -> bool:
-    """Return True if a message shows what is not text, or has notes of what was shown."""
-    artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
-    noted = cast("dict[str, Any]", artifact) if isinstance(artifact, dict) else {}
-    seen = {key for key, held in {**noted, **message.additional_kwargs}.items() if held}
-    blocks = [] if isinstance(message.content, str) or message.type == "ai" else message.content
-    others = any(isinstance(one, dict) and one.get("type") != "text" for one in blocks)
-    unread = {"images"} if history.SEEN_KEY in seen else {"images", history.NOTES_KEY}
-    return others or bool(seen & unread) or message.name in LIVE_TOOLS
-
-
-@dataclass(frozen=True)
-class Observations:
-    """Results at full length, where the conversation has only a part of them."""
-
-    whole: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By the id of the call."""
-    earlier: Sequence[AnyMessage] = ()
-    """Messages that a compaction has replaced."""
-    complete: bool = True
-    """False if some cannot be read any more. Then no claim is known to be false."""
-
-
-def judged_claims(
-    text: str,
-    task: str,
-    messages: Sequence[AnyMessage],
-    files: NamedFiles,
-    shown: str = "",
-    observations: Observations = Observations(),
-    *,
-    is_report: bool = False,
-) -> list[Finding]:
-    """Return where the claims of an answer come from, or of a report that the run wrote.
-
-    They are judged if files were given, or calls worked on files or pages. Pictures and the live
-    browser cannot be read here, so that only what was found is returned. `shown` has the texts of
-    the system prompt that are not ours. A program has computed what is in a report and in no call.
-    """
-    seen = [*observations.earlier, *messages]
-    replies = [one for one in seen if isinstance(one, AIMessage)]
-    calls = {call["id"]: call for one in replies for call in one.tool_calls}
-    worked = {getattr(one, "tool_call_id", "") for one in seen if has_succeeded(one)}
-    made = [call for call in calls.values() if call["id"] in worked]
-    about = names_things(task) or any(
-        call["name"] not in CALCULATING or named_files(str(call["args"])) for call in made
-    )
-    outside = (one for one in seen if history.STEP_KEY not in one.additional_kwargs)
-    if not (files.given or any(map(_shows_content, outside)) or (made and about)):
-        return []
-    before = len(messages) - len(history.run_messages(messages))
-    facts = history.environment_of(seen)["facts"]
-    said = [facts.pop(history.LISTING, ""), task, shown, "" if is_report else files.text]
-    said += [str(one.text) for one in seen if one.type == "human"]
-    said += [str(one.text) for one in messages[:before] if one.type == "ai"]
-    passages = [_result(one, calls, observations) for one in seen if isinstance(one, ToolMessage)]
-    passages += [Passage(_UNTRUSTED_MARK.sub("", one), tool="user") for one in said]
-    # Digits of paths mean nothing.
-    passages += [Passage(_PATH.sub(" ", one), tool="run", is_stated=True) for one in facts.values()]
-    own = [
-        Passage(str(call["args"]), call["id"] or "", call["name"], is_stated=True) for call in made
-    ]
-    opened = [*files.given, *history.listed_heads(seen)]
-    results = {one.call_id: one.text for one in passages}
-    for call, given in ((call, str(call["args"])) for call in made):
-        if not (call["name"] in _SEARCHING or _LISTS.search(given)):
-            many = call["name"] in CALCULATING and _MANY_FILES.search(given)
-            opened += [given, results.get(call["id"] or "", "") if many else ""]
-    evidence = Evidence(
-        [one for one in (*passages, *(() if is_report else own)) if one.text],
-        task,
-        {*files.given, *files.there},
-        "\n".join(opened),
-        any(one.tool in CALCULATING and _RUNS_TESTS.search(one.text) for one in own),
-    )
-    whole = observations.complete and not any(map(_shows_unread, messages))
-    found = [one for one in evidence.check(text) if whole or one.kind != "not_found"]
-    if not is_report:
-        return found
-    by_model = "\n".join(one.text for one in own)
-    return [
-        replace(one, kind="computed")
-        if one.kind == "not_found" and one.claim.text not in by_model
-        else one
-        for one in found
-    ]
-
-
-def _result(
-    message: ToolMessage, calls: Mapping[str | None, ToolCall], observations: Observations
-) -> Passage:
-    call = calls.get(message.tool_call_id)
-    args = call["args"] if call else {}
-    return Passage(
-        # Marks hold random digits.
-        _UNTRUSTED_MARK.sub("", observations.whole.get(message.tool_call_id, str(message.text))),
-        message.tool_call_id,
-        message.name or "",
-        next((str(args[key]) for key in _PLACES if key in args), ""),
-        is_printed=message.name in CALCULATING,
-    )
-
-
-def source_of(finding: Finding, file: str = "") -> ClaimSource:
-    """Return a finding as the state keeps it."""
-    claim, passage = finding.claim, finding.passage
-    text = passage.text if passage else ""
-    first = max(text.rfind("\n", 0, finding.start) + 1, finding.start - _EXCERPT // 2)
-    excerpt = text[first : first + _EXCERPT].partition("\n")[0].strip()
-    return ClaimSource(
-        text=claim.text,
-        kind=finding.kind,
-        start=claim.start,
-        end=claim.end,
-        file=file,
-        call_id=passage.call_id if passage else "",
-        source=(passage.name or passage.tool) if passage else "",
-        source_start=finding.start,
-        source_end=finding.end,
-        excerpt=": ".join(filter(None, (finding.how, excerpt))),
-    )

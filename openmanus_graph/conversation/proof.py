@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
 from openmanus_graph.conversation import announcements
+from openmanus_graph.conversation.authorship import CALCULATING
 from openmanus_graph.conversation.claims import claims_in
-from openmanus_graph.conversation.evidence import CALCULATING, SENTENCE_END
+from openmanus_graph.conversation.evidence import SENTENCE_END
 from openmanus_graph.conversation.history import canonical_calls, ends_run, run_messages
 from openmanus_graph.prompts import render
 

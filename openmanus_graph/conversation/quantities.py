@@ -21,12 +21,15 @@ class Unit(NamedTuple):
 
 
 _TABLE = """
+length 1e-6 µm micrometres
 length 0.001 mm millimetres millimeters millimeter 毫米
 length 0.01 cm centimetres centimeters zentimeter 厘米
 length 1 m metre metres meter meters metern 米
 length 1000 km kilometre kilometres kilometer kilometers kilometern 公里 千米
 length 1609.344 mi mile miles meile meilen 英里
 length 0.3048 ft foot feet fuß 英尺
+mass 1e-6 µg micrograms mikrogramm 微克
+mass 0.001 mg milligrams milligramm 毫克
 mass 1 g gram grams gramm 克
 mass 1000 kg kilo kilos kilogram kilograms kilogramm 公斤 千克
 mass 1e6 t tonne tonnes tonnen 吨
@@ -50,21 +53,43 @@ points 1 pp percentage-points prozentpunkt prozentpunkte prozentpunkten 百分�
 EUR 1 € EUR euro euros 欧元
 USD 1 $ US$ USD dollar dollars 美元
 GBP 1 £ GBP sterling 英镑
-CHF 1 CHF franken 瑞士法郎
+CHF 1 CHF franken francs swiss-francs 瑞士法郎
 JPY 1 JPY yen 日元 円
 CNY 1 CNY RMB yuan 元 人民币
-area 1 m² sqm 平方米
+area 1 m² sqm square-metres square-meters quadratmeter quadratmetern 平方米
+area 0.09290304 ft² sqft square-feet 平方英尺
+area 4046.856 acre acres
 area 1e4 ha hectare hectares hektar 公顷
-area 1e6 km² 平方公里
+area 1e6 km² square-kilometres square-kilometers quadratkilometer quadratkilometern 平方公里
+area 2589988 square-miles 平方英里
 volume 0.001 ml millilitres milliliters 毫升
+volume 0.01 cl centilitres
+volume 100 hl hektoliter hectolitres
 volume 1 l L litre litres liter liters litern 升
-volume 1000 m³ 立方米
+volume 1000 m³ cubic-metres cubic-meters kubikmeter kubikmetern 立方米
+power 1 W watt watts 瓦
+power 1e9 GW gigawatt 吉瓦
 power 1000 kW kilowatt 千瓦
 power 1e6 MW megawatt 兆瓦
 energy 1000 kWh 千瓦时
+energy 1 Wh
 energy 1e6 MWh 兆瓦时
+energy 1e9 GWh 吉瓦时
+energy 1.163 kcal 千卡
+energy 0.000277778 J joule
+energy 0.277778 kJ
+sound 1 dB dezibel decibels 分贝
+frequency 1 Hz hertz 赫兹
+frequency 1000 kHz
+frequency 1e6 MHz
+frequency 1e9 GHz
+pressure 1 Pa pascal
+pressure 100 hPa mbar
+pressure 1e5 bar
 speed 1 km/h 公里/小时
 speed 1.609344 mph
+speed 3.6 m/s 米/秒
+speed 1.852 knots knoten
 """
 UNITS = {
     alias.replace("-", " "): Unit(dimension, float(factor))
@@ -150,6 +175,23 @@ def readings(figure: str) -> tuple[tuple[float, int], ...]:
 
 def _value(written: str) -> float:
     return min(float(written), 1e15)
+
+
+_DOT, _COMMA = (re.compile(rf"(?<![\d.,])\d+{one}\d\d?(?![\d.,])") for one in (r"\.", ","))
+
+
+def mark_of(text: str) -> str:
+    """Return the decimal mark of a text if it has only one of them, else nothing."""
+    dots, commas = _DOT.search(text, 0, 50_000), _COMMA.search(text, 0, 50_000)
+    return "" if bool(dots) == bool(commas) else "." if dots else ","
+
+
+def likely_value(token: str, mark: str) -> float | None:
+    """Return what a match of `NUMBER` means in a text with this decimal mark."""
+    values = [*values_of(token)]
+    ambiguous = re.match(r"\d{1,3}([.,])\d{3}(?![\d.,])", token) if len(values) > 1 else None
+    by_thousands = ambiguous is not None and mark not in ("", ambiguous[1])
+    return values[1] if by_thousands else values[0] if values else None
 
 
 def scale_of(words: str) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AnyMessage
 from pydantic import BaseModel, ValidationError
 
-from openmanus_graph.conversation import evidence, history, proof
+from openmanus_graph.conversation import answer_sources, evidence, history, proof
 from openmanus_graph.conversation.announcements import (
     NamedFiles,
     announces_work,
@@ -53,7 +53,7 @@ class AnswerRules:
     check: AnswerCheck = "off"
     shown: str = ""
     """Texts of the system prompt that are not ours."""
-    observations: evidence.Observations = evidence.Observations()
+    observations: answer_sources.Observations = answer_sources.Observations()
 
     @property
     def strict(self) -> bool:
@@ -64,7 +64,7 @@ class AnswerRules:
 def answer_rules(
     settings: Settings,
     files: NamedFiles,
-    observations: evidence.Observations,
+    observations: answer_sources.Observations,
     *,
     small: bool = False,
 ) -> AnswerRules:
@@ -160,7 +160,7 @@ def judge_answer(
     said: str, text: str, messages: Sequence[AnyMessage], rules: AnswerRules, asked: int
 ) -> ReplyReading:
     """Return the reading of what a reply `said`, which could be the answer."""
-    task, files, patience = task_of(messages), rules.files, 3 if rules.check == "ask" else 1
+    task, files = task_of(messages), rules.files
     quoted = evidence.is_quoted(said, messages, strict=rules.strict)
     answer = said if quoted else evidence.plain_answer(said, task)
     if not quoted and evidence.is_hollow(said, task, delivered=files.delivered):
@@ -174,15 +174,16 @@ def judge_answer(
         return reading
     echoes = not quoted and evidence.is_echo(said, task, delivered=files.delivered)
     known = (task, messages, files, rules.shown, rules.observations)
-    findings = [] if echoes else evidence.judged_claims(answer, *known)
+    findings = [] if echoes else answer_sources.judged_claims(answer, *known)
     missing = [one.claim.text for one in findings if one.kind == "not_found"]
     lacking = 1 if echoes else len(missing)
-    if lacking and (rules.strict or asked < patience):
+    asks = echoes or rules.check == "ask"
+    if lacking and (rules.strict or (asks and not asked)):
         what = ", ".join(dict.fromkeys(missing[:MOST_NAMED]))
-        return ReplyReading("echo" if echoes else "figures", asked=asked + 1 - patience, what=what)
+        return ReplyReading("echo" if echoes else "figures", asked=asked, what=what)
     found = len(findings) - len(missing)
     claims = Claims(found=found, not_found=lacking, checked=found + lacking)
-    sources = [evidence.source_of(one) for one in findings[:MOST_SOURCES]]
+    sources = [answer_sources.source_of(one) for one in findings[:MOST_SOURCES]]
     return replace(reading, claims=claims, sources=sources)
 
 

@@ -201,21 +201,44 @@ def tables_in(text: str) -> list[Table]:
         if not (kind == "|" and _RULE.fullmatch(line)):
             lines.append((kind, Row(start, start + len(line), places)))
         start += len(line) + 1
+    title, blocks = Row(0, 0, ()), list[tuple[Row, Sequence[Row]]]()
     for kind, group in groupby(lines, key=lambda one: one[0]):
         rows = [row for _, row in group]
-        if kind and len(rows) > 1:
-            tables += [Table((), rows)] if kind == ":" else _tables(rows, spaced=kind == " ")
-    return tables
+        if kind == ":":
+            blocks.append((title, rows))
+        elif kind and len(rows) > 1:
+            tables += _tables(rows, spaced=kind == " ")
+        title = next((one for one in reversed(rows) if text[one.start : one.end].strip()), title)
+    titled = [one for one in blocks if len(one[1]) > 1 and one[0].end]
+    keys = [{row.cells[0][2] for row in rows} for _, rows in titled]
+    if len(titled) > 1 and all(one & keys[0] for one in keys):
+        return [*tables, _sections(text, titled)]
+    return [*tables, *(Table((), rows) for _, rows in blocks if len(rows) > 1)]
+
+
+def _sections(text: str, blocks: Sequence[tuple[Row, Sequence[Row]]]) -> Table:
+    """Return one table of blocks of `name: value` that have a title each."""
+    header = list(dict.fromkeys(row.cells[0][2] for _, rows in blocks for row in rows))[:40]
+    found = list[Row]()
+    for title, rows in blocks[:MOST_ROWS]:
+        held = {row.cells[0][2]: row.cells[1] for row in rows}
+        cells = [held.get(one, (title.start, title.start, "")) for one in header]
+        name = title.start, title.end, text[title.start : title.end].strip(" \t\r[]#*:=-_")
+        found.append(Row(title.start, rows[-1].end, [name, *cells]))
+    return Table(["", *header], found)
 
 
 def _divided(line: str) -> tuple[str, list[tuple[int, int]]]:
     """Return how a line is divided into cells, and where these are."""
+    found = _NAMED_VALUE.fullmatch(line)
+    named = [found.span(1), found.span(2)] if found else []
+    if found and _NUMERIC.fullmatch(found[2]) and re.search(r"[^\W\d_]", found[1]):
+        return ":", named  # commas are of the number
     for kind, (shows, cell) in _DIVIDED.items():
         if shows.search(line):
             cells = [one.span() for one in cell.finditer(line) if one[0].strip()]
             return (kind, cells) if len(cells) > 1 else ("", [])
-    found = _NAMED_VALUE.fullmatch(line)
-    return (":", [found.span(1), found.span(2)]) if found else ("", [])
+    return ":" if named else "", named
 
 
 def _tables(rows: Sequence[Row], *, spaced: bool) -> Iterator[Table]:

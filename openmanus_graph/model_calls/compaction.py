@@ -30,7 +30,6 @@ from openmanus_graph.runtime.checkpoint_lineage import own_checkpoint
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.hooks import run_hooks
 from openmanus_graph.runtime.limits import Limit, LimitReached, Progress, RunStopping
-from openmanus_graph.runtime.observations import keep_replaced
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.safety.value_labels import labels_of
@@ -104,9 +103,6 @@ async def call_with_compaction(call: ModelCall, session: Session, emit: Emit) ->
             except LimitReached as limit:
                 usage = add_usage(spent, writer.spent)
                 return ModelCallResult(None, usage, compacted, ended=limit)
-            compacted = await asyncio.to_thread(
-                keep_replaced, call.history, compacted, session.workspace
-            )
             models.note_refusal(writer.refused)
             spent = add_usage(spent, writer.spent)
             progress = _later(before, spent, started)

@@ -14,6 +14,7 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
+from openmanus_graph.conversation.answer_sources import sources_of_plan
 from openmanus_graph.conversation.history import ORIGIN_KEY
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
@@ -31,7 +32,7 @@ from openmanus_graph.runtime.limits import LimitReached, Progress
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Origin
+from openmanus_graph.state.manus import ClaimSource, Origin, add_claims, no_claims
 from openmanus_graph.state.planning import PlanningState, Replacement, RunEnd, StepRun, WorkerState
 from openmanus_graph.tool_calls.toolset import Toolset
 from openmanus_graph.tools.closing import structured_completion, structured_value
@@ -220,7 +221,24 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     urls = [url for step_run in step_runs for url in step_run["urls"]]
     origin = Origin(words="", urls=urls, tainted=True, openings=dict(flow.openings_of(state)))
     said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: origin})
-    return update | {"messages": [said], "artifacts": artifacts}
+    sources = await asyncio.to_thread(_sources, answer, state, session)
+    return update | {
+        "messages": [said],
+        "artifacts": artifacts,
+        "claims": add_claims(no_claims(), sources),
+        "sources": sources,
+    }
+
+
+def _sources(answer: str, state: PlanningState, session: Session) -> list[ClaimSource]:
+    """Return where the claims of the answer, and of the steps' reports, come from. Blocks."""
+    if session.settings.answer_check == "off":
+        return []
+    results = [
+        (one["id"], one["result"], one.get("sources", ())) for one in flow.step_runs_of(state)
+    ]
+    reported = [one for *_, sources in results for one in sources if one["file"]]
+    return [*sources_of_plan(answer, flow.task_of(state), results), *reported]
 
 
 async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[str, Any]:

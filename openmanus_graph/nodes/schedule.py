@@ -14,6 +14,7 @@ from langgraph.types import Send
 
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
 from openmanus_graph.conversation import history
+from openmanus_graph.conversation.answer_sources import supported
 from openmanus_graph.model_calls import budget, recorder, summaries
 from openmanus_graph.model_calls.projection import media_paths, picture_paths
 from openmanus_graph.planning import drafting, executor_run, flow, plan
@@ -108,6 +109,15 @@ def step_input(step_run: StepRun, state: PlanningState) -> WorkerInput:
         step_run=step_run,
         message_id=f"{state['branch']}/{state['replans']}/{step_run['id']}/{step_run['attempt']}",
         prompt=step_prompt(step_run, state),
+        given="\n\n".join(
+            [
+                flow.task_of(state),
+                *(
+                    supported(one["result"], one.get("sources", ()))
+                    for one in map(state["steps"].__getitem__, step_run["depends_on"])
+                ),
+            ]
+        ),
         task=flow.task_of(state) if flow.is_whole_plan(state) else "",
         origin=step_origin(step_run, state),
         images=[] if user is None else [*picture_paths(user), *media_paths(user)],
@@ -245,7 +255,8 @@ async def execute_step(
         "result": "" if paused_by_limit else result,
         "urls": urls,
         "openings": {**step_run.get("openings", {}), str(step_run["attempt"]): openings},
-        "evidence": "" if paused_by_limit else drafting.run_evidence(outcome.messages),
+        "evidence": "" if paused_by_limit else drafting.run_evidence(outcome),
+        "sources": [*outcome.sources],
         "files": named,
         "written_files": sorted({*step_run["written_files"], *written}),
         "seconds": step_run["seconds"] + seconds,
@@ -282,6 +293,7 @@ def step_messages(state: WorkerState) -> list[AnyMessage]:
         history.STEP_KEY: f"{task}\n\n{step_run['text']}".strip(),
         history.HANDOVER_KEY: not task,
         "images": state["images"],
+        history.GIVEN_KEY: state.get("given", ""),
     }
     return [HumanMessage(state["prompt"], id=state["message_id"], additional_kwargs=extra)]
 

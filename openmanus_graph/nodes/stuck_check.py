@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Send
 
@@ -19,7 +20,7 @@ from openmanus_graph.backends.files.file_content import content_head
 from openmanus_graph.backends.persistence.steering import steering_reader
 from openmanus_graph.backends.snapshots.shared_files import put_files_back
 from openmanus_graph.backends.snapshots.thread_snapshots import snapshot_files
-from openmanus_graph.conversation import evidence, history, replies
+from openmanus_graph.conversation import answer_sources, history, replies
 from openmanus_graph.conversation.replies import (
     ToolEnding,
     asked_to_end_before,
@@ -40,7 +41,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import enter_session
 from openmanus_graph.runtime.workspace import opened_file
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Artifact, ClaimSource, ManusState, count_claim, no_claims
+from openmanus_graph.state.manus import Artifact, ClaimSource, ManusState, add_claims, no_claims
 from openmanus_graph.tool_calls.agent import Agent
 
 UNANSWERED = (
@@ -99,14 +100,14 @@ async def end_or_steer(
     """End a run that is over, has failed or repeats itself; else steer it with a hint."""
     messages, hint_before = state["messages"], state.get("hint", "")
     ending, stuck = tool_ending(messages), detect_stuck(messages)
-    files = replies.NO_FILES
+    files, seen = replies.NO_FILES, answer_sources.Observations()
     if ending is not None or replies.replies_without_calls(
         messages
     ):  # this may search the workspace
         run, task = state["run_message"], replies.task_of(messages)
         newest = history.last_text(messages)
         files = await asyncio.to_thread(find_named_files, session.workspace, run, task, newest)
-    seen = await asyncio.to_thread(observations_of, messages, session.workspace)
+        seen = await observations_of(messages, session.workspace, get_config())
     small = await asks_small_model(session)
     rules = replies.answer_rules(session.settings, files, seen, small=small)
     reading = await asyncio.to_thread(
@@ -194,9 +195,10 @@ async def route_after_stuck_check(
     return "think"
 
 
-REPORTS = {".md", ".txt", ".html", ".htm", ".docx", ".xlsx", ".csv", ".tsv"}
-MOST_REPORTS, MOST_REPORT_CHARS = 5, 200_000
-"""Of a run: reports whose claims are checked, and characters of each."""
+TABLES = {".xlsx", ".csv", ".tsv"}
+REPORTS = {".md", ".txt", ".html", ".htm", ".docx", *TABLES}
+MOST_REPORTS, MOST_REPORT_CHARS, MOST_TABLE_ROWS = 5, 200_000, 30
+"""Of a run: reports whose claims are checked, and characters of each. Longer tables are data."""
 UNSUPPORTED = (
     "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
     "in the task nor in any result. Check it yourself."
@@ -227,11 +229,9 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
         answer = "\n\n".join(
             filter(None, (history.last_text(state["messages"]), why if stuck else ""))
         )
-    sources = [*(state.get("sources") or ()), *await sources_of_reports(state, session, artifacts)]
-    claims = state.get("claims") or no_claims()
-    for one in sources:
-        if one["file"]:
-            claims = count_claim(claims, found=one["kind"] != "not_found")
+    reported = await sources_of_reports(state, session, artifacts)
+    sources = [*(state.get("sources") or ()), *reported]
+    claims = add_claims(state.get("claims") or no_claims(), reported)
     if claims["not_found"]:
         notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
     ended = {"answer": answer, "artifacts": artifacts}
@@ -246,17 +246,22 @@ async def sources_of_reports(
     if state.get("status") != "finished" or session.settings.answer_check == "off" or not names:
         return []
     messages, settings = state["messages"], session.settings
+    seen = await observations_of(messages, session.workspace, get_config())
 
     def read() -> list[ClaimSource]:
-        seen = observations_of(messages, session.workspace)
         files = replace(replies.NO_FILES, there=[one["path"] for one in artifacts])
         known = replies.task_of(messages), messages, files, settings.instructions, seen
-        found = list[ClaimSource]()
-        for name in names[:MOST_REPORTS]:
+        found, checked = list[ClaimSource](), 0
+        for name in names:
             with suppress(ToolError, OSError), opened_file(session.workspace, name) as file:
                 text = content_head(file, name, MOST_REPORT_CHARS).partition("\n")[2]
-                findings = evidence.judged_claims(text, *known, is_report=True)
-                found += [evidence.source_of(one, name) for one in findings[: replies.MOST_SOURCES]]
+                is_table = PurePath(name).suffix.lower() in TABLES
+                if checked >= MOST_REPORTS or (is_table and text.count("\n") > MOST_TABLE_ROWS):
+                    continue
+                checked += 1
+                findings = answer_sources.judged_claims(text, *known, is_report=True)
+                kept = findings[: replies.MOST_SOURCES]
+                found += [answer_sources.source_of(one, name) for one in kept]
         return found
 
     return await asyncio.to_thread(read)

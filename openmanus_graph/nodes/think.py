@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Overwrite, Send
 
@@ -229,7 +230,7 @@ async def outcome_of(step: AgentStep, call: ModelCall, result: ModelCallResult) 
     look = partial(artifacts.find_named_files, *given)
     found = await recorded_fact(step.session, f"named files of {run}", lambda: asdict(look()))
     small = await asks_small_model(step.session)
-    seen = await asyncio.to_thread(observations_of, said, workspace)
+    seen = await observations_of(said, workspace, get_config())
     rules = replies.answer_rules(settings, NamedFiles(**found), seen, small=small)
     reading = await asyncio.to_thread(replies.read_reply, said, settings.response_format, rules)
     if reading.kind != "answer":

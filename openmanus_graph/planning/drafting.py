@@ -23,7 +23,7 @@ from openmanus_graph.model_calls.call_model import ModelCall, call_model
 from openmanus_graph.model_calls.recorder import fact_of_run, recorded_fact
 from openmanus_graph.model_calls.summaries import cut_middle
 from openmanus_graph.planning import flow
-from openmanus_graph.planning.executor_run import ExecutorSet, names_in
+from openmanus_graph.planning.executor_run import ExecutorSet, StepOutcome, doubts_of, names_in
 from openmanus_graph.planning.plan import MARKS, PlanError, ancestors_of, make_steps, plan_files
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.artifacts import DRAFTS_FOLDER
@@ -316,8 +316,12 @@ _MOST_NAMES = 500
 _ASK_TOOL, _QUESTION = "ask_human", "inquire"
 
 
-def run_evidence(messages: Sequence[AnyMessage]) -> str:
-    """Return the user's messages and the tools' results in a step's run; empty without any."""
+def run_evidence(outcome: StepOutcome) -> str:
+    """Return the user's messages and the tools' results in a step's run; empty without any.
+
+    What its report claims and nothing of them has is named.
+    """
+    messages = outcome.messages
     calls = {
         str(call["id"]): call["args"]
         for message in messages
@@ -346,7 +350,8 @@ def run_evidence(messages: Sequence[AnyMessage]) -> str:
         ("What the person said in it:", person),
         ("What its tools said, the newest last:", "\n\n".join(results[first:])),
     )
-    return "\n\n".join(f"{head}\n{mark_untrusted(text)}" for head, text in parts if text)
+    said = [f"{head}\n{mark_untrusted(text)}" for head, text in parts if text]
+    return "\n\n".join(filter(None, (*said, doubts_of(outcome))))
 
 
 def attempt_text(step_run: StepRun) -> str:

@@ -16,8 +16,12 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.pregel import Pregel
 
+from openmanus_graph.conversation.announcements import NamedFiles
+from openmanus_graph.conversation.answer_sources import judged_claims, source_of
+from openmanus_graph.conversation.claims import claims_in
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.planning.plan import EXECUTOR_NAME
+from openmanus_graph.prompts import render
 from openmanus_graph.runtime.atomic_files import status
 from openmanus_graph.runtime.events import PLAN_STEP_KEY, plan_step_of
 from openmanus_graph.runtime.limits import LimitReason
@@ -27,7 +31,7 @@ from openmanus_graph.runtime.session_registry import WORKER_KEY
 from openmanus_graph.runtime.workspace import HOME_FOLDER, Workspace, opened_folder
 from openmanus_graph.safety.provenance import strings_in
 from openmanus_graph.state.context import Context
-from openmanus_graph.state.manus import Usage, no_usage
+from openmanus_graph.state.manus import ClaimSource, Usage, no_usage
 from openmanus_graph.state.planning import Outcome
 
 Executor = Pregel[Any, Any, Any, Any]
@@ -121,6 +125,27 @@ class StepOutcome:
     elapsed_s: float = 0.0
     """Run time as the agent counted it, resumed runs included."""
     messages: Sequence[AnyMessage] = ()
+    sources: Sequence[ClaimSource] = ()
+    """Where the claims of its text and of its reports come from."""
+
+
+MOST_DOUBTS, MOST_SOURCES = 20, 300
+"""Claims that are named in a report's note, and that a step keeps with their sources."""
+
+
+def unsupported_claims(outcome: StepOutcome) -> list[str]:
+    """Return the claims of a report that its run has no source for: all, if it made no call."""
+    if not any(isinstance(one, ToolMessage) for one in outcome.messages):
+        return [one.text for one in claims_in(outcome.text)]
+    missing = (one for one in outcome.sources if one["kind"] == "not_found" and not one["file"])
+    return [one["text"] for one in missing]
+
+
+def doubts_of(outcome: StepOutcome) -> str:
+    """Return the note that a report carries to who reads it; empty if all was found."""
+    missing = [one["text"] for one in outcome.sources if one["kind"] == "not_found"]
+    named = ", ".join(dict.fromkeys(missing[:MOST_DOUBTS]))
+    return render("claims_not_found", claims=named) if missing else ""
 
 
 def read_outcome(values: Mapping[str, Any], limits: StepLimits, asked: int) -> StepOutcome:
@@ -147,7 +172,14 @@ def outcome_at(values: Mapping[str, Any], kind: Outcome, text: str, asked: int) 
     usage: Usage = own.get("usage") or _reported_usage(messages[asked:])
     numbers = {name: one for name, one in own.items() if isinstance(one, int | float)}
     steps, elapsed_s = numbers.get("step_count", 0), numbers.get("elapsed_s", 0)
-    return StepOutcome(kind, text, usage, cast("int", steps), elapsed_s, messages)
+    sources: Any = own.get("sources") or ()
+    if not own and text:  # a third-party graph checks nothing
+        task = messages[0].text if messages else ""
+        found = judged_claims(text, task, messages, NamedFiles())
+        sources = [source_of(one) for one in found]
+    return StepOutcome(
+        kind, text, usage, cast("int", steps), elapsed_s, messages, sources[:MOST_SOURCES]
+    )
 
 
 def messages_in(values: Mapping[str, Any]) -> list[AnyMessage]:

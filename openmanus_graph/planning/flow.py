@@ -71,8 +71,8 @@ def unfinished_plan(state: PlanningState) -> Literal["create_plan", "approve_pla
 def new_step_run(step: Step) -> StepRun:
     return StepRun(
         **step, attempt=0, failures=0, worker=0, outcome="", paused_run=None, seconds=0.0,
-        cost_usd=0.0, urls=[], openings={}, files=[], written_files=[], evidence="", disputed="",
-        judged_attempt=0,
+        cost_usd=0.0, urls=[], openings={}, files=[], written_files=[], evidence="", sources=[],
+        disputed="", judged_attempt=0,
     )  # fmt: skip
 
 

@@ -281,8 +281,8 @@ class Context:
     """Whether you review a plan before it is carried out. Default false."""
     answer_check: AnswerCheck | None = None
     """What happens if the answer contains figures that occur nowhere. `off`: nothing. `mark`: the
-    model is asked once, then the answer is marked. `ask`: the model is asked up to three times.
-    `fail`: the run fails. Small models use `fail` by default. Default: `mark`."""
+    answer is marked. `ask`: the model may correct it once before. `fail`: the run fails if it does
+    not. Small models use `fail` by default. Default: `mark`."""
     workspace: str | None = None
     """Folder for the files of the run. Default: `./workspace/THREAD`."""
     sandbox: SandboxMode | None = None

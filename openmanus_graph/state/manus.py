@@ -238,11 +238,13 @@ def no_claims() -> Claims:
     return Claims(found=0, not_found=0, checked=0)
 
 
-def count_claim(claims: Claims, *, found: bool) -> Claims:
+def add_claims(claims: Claims, sources: Sequence["ClaimSource"]) -> Claims:
+    """Return the counts with those of further claims."""
+    missing = sum(one["kind"] == "not_found" for one in sources)
     return Claims(
-        found=claims["found"] + found,
-        not_found=claims["not_found"] + (not found),
-        checked=claims["checked"] + 1,
+        found=claims["found"] + len(sources) - missing,
+        not_found=claims["not_found"] + missing,
+        checked=claims["checked"] + len(sources),
     )
 
 

@@ -71,6 +71,8 @@ class StepRun(manus.Step):
     """Those of `files` that it certainly changed."""
     evidence: str
     """What its tools and the person said in its newest run, until it is completed."""
+    sources: NotRequired[list[manus.ClaimSource]]
+    """Where the claims of its result come from."""
     disputed: str
     """The finding of its check that a judge must review; empty if there is none."""
     judged_attempt: int
@@ -114,6 +116,8 @@ class WorkerInput(TypedDict):
     """Id of the message that begins the executor's run; names its branch in the ledger."""
     prompt: str
     """What the executor is asked."""
+    given: NotRequired[str]
+    """The task, and what the results that it is given have found."""
     task: NotRequired[str]
     """The whole task, if the plan has only this step: its answer is then the flow's. Empty if there
     are other steps."""

@@ -1,4 +1,4 @@
-"""The settings of a server that many people use."""
+"""The settings of a server that many people use, and of what is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
+from openmanus_graph.state import setting_declaration as values
+from openmanus_graph.state.addresses import DatabaseUrl, RedisUrl, WorkspaceUrl
 from openmanus_graph.state.setting_declaration import ALWAYS, Setting, Trust
 
 _SERVER = Trust(lambda value: value or "(empty)")
@@ -51,3 +53,84 @@ class ServerSettings:
     ] = "user"
     """Role of a new user who signs in. Empty: only users that an admin has added with
     `openmanus users add NAME --subject SUBJECT` can sign in."""
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    """Where threads, checkpoints and the ledger are kept, and what of their files."""
+
+    database_url: Annotated[
+        DatabaseUrl | None,
+        Setting(
+            written=SecretStr | None,
+            option="--database-url",
+            help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
+            "so rather set OPENMANUS_DATABASE_URL.",
+            env=("OPENMANUS_DATABASE_URL",),
+            shown="SQLite in `OPENMANUS_HOME`",
+            trust=ALWAYS,
+            parse=DatabaseUrl.parse,
+        ),
+    ] = None
+    """Address of the database: `sqlite:///FILE.db` or
+    `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
+    rate_limit_url: Annotated[
+        RedisUrl | None,
+        Setting(
+            written=SecretStr | None,
+            env=("OPENMANUS_RATE_LIMIT_URL",),
+            shown="each process counts separately",
+            trust=ALWAYS,
+            parse=RedisUrl.parse,
+        ),
+    ] = None
+    """Address of a Redis server (extra `redis`): `redis://USER:PASSWORD@HOST:6379/0`. All processes
+    that use it share the limits `requests_per_minute` and `tokens_per_minute`."""
+    lease_s: Annotated[float, Field(ge=1), Setting(env=("OPENMANUS_LEASE_S",))] = 30
+    """Time in seconds after which another worker can take over a thread whose worker does not
+    respond (PostgreSQL only). Choose a time that is longer than the longest pause of a machine.
+    Otherwise workers on a paused machine lose their threads."""
+    memory_user: Annotated[
+        str | None, Setting(env=("OPENMANUS_MEMORY_USER",), shown="the login name", trust=ALWAYS)
+    ] = None
+    """The user whose [notes](memory.md) are shared by all projects in the same database."""
+    memory_project: Annotated[
+        str | None,
+        Setting(env=("OPENMANUS_MEMORY_PROJECT",), shown="the working folder", trust=ALWAYS),
+    ] = None
+    """The project whose notes an agent uses in addition to the user's."""
+    workspace_url: Annotated[
+        WorkspaceUrl | None,
+        Setting(
+            written=str | None,
+            option="--workspace-url",
+            help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
+            "machine to machine.",
+            env=("OPENMANUS_WORKSPACE_URL",),
+            shown="files are not moved",
+            trust=ALWAYS,
+            parse=WorkspaceUrl.parse,
+        ),
+    ] = None
+    """Where threads' files are stored so that other machines can fetch them: a folder that all
+    machines share, or `s3://BUCKET/FOLDER` (extra `s3`)."""
+    workspace_max_mb: Annotated[int, Field(ge=1), Setting()] = 1024
+    """Maximum size of a thread's files in `workspace_url`, in MB. Above this size, the largest
+    files are left out, and a message lists them."""
+    snapshot_max_mb: Annotated[int, Field(ge=0), Setting()] = 1024
+    """Maximum size of a workspace snapshot, in MB. Above this size, the largest files are left out,
+    and a message lists them. 0: no snapshots are taken, and going back does not restore files."""
+    keep: Annotated[
+        Mapping[str, float],
+        Setting(
+            written=str | dict[values.EndState, str],
+            shown="forever",
+            trust=ALWAYS,
+            parse=values.times_by_state,
+        ),
+    ] = field(default_factory=dict[str, float])
+    """How long [threads are kept](storage.md#old-threads) after their last run: `"90d"`, or a table
+    by state such as `{finished = "90d", failed = "30d"}`. The server deletes older ones daily."""
+    snapshot_ignore: Annotated[tuple[str, ...], Setting()] = ()
+    """Names and patterns of files and folders that snapshots leave out. `.git` and caches are
+    always left out."""

@@ -165,6 +165,8 @@ class Observation:
     """What the tool's own questions to the model cost; set by `run_call`."""
     links: Sequence[str] = ()
     """Links in a `composed` text that were really seen."""
+    unsupported: Sequence[str] = ()
+    """Claims of a `composed` text that nothing which its model saw has."""
     openings: Mapping[str, int] | None = None
     """Links that an agent within the call opened, by site (`ValueLabels.openings`)."""
     edited: bool = False

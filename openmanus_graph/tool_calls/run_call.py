@@ -54,8 +54,8 @@ _NOT_SHOWN = (
     "Python (PIL, OCR); a person can set vision_model.]"
 )
 _OBSERVATION_FIELDS = {field.name for field in fields(Observation)}
-_NOTED = ("images", "site", "links", "openings", "usage", "structured", "ends_run", "said", "inner")
-_NOTED_FLAGS = ("edited", "listing", "trusted_text")
+_NOTED = ("images", "site", "links", "openings", "unsupported", "usage", "structured", "ends_run",
+          "said", "inner", "edited", "listing", "trusted_text")  # fmt: skip
 """Fields of an observation that are kept with its message."""
 
 
@@ -285,9 +285,8 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
     noted = {
         key: value
         for key in _NOTED
-        if (value := getattr(observation, key)) not in (None, (), [], "", {})
+        if (value := getattr(observation, key)) not in (None, False, (), [], "", {})
     }
-    noted |= {key: True for key in _NOTED_FLAGS if getattr(observation, key)}
     if execution.traits.private:  # its tool may be gone when this is read
         noted["private"] = execution.traits.private
     if (plan_step := manus.current_plan_step(execution.context.plans)) is not None:

@@ -11,6 +11,8 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.conversation import history
+from openmanus_graph.conversation.announcements import NamedFiles
+from openmanus_graph.conversation.answer_sources import judged_claims, source_of, supported
 from openmanus_graph.conversation.replies import tool_ending
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.model_calls import budget
@@ -138,7 +140,10 @@ async def _observed(
     text = result_text(outcome, name, files)
     links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
-    return Observation(text, failed=not done, usage=outcome.usage, links=links, openings=openings)
+    return Observation(
+        text, failed=not done, usage=outcome.usage, links=links, openings=openings,
+        unsupported=executor_run.unsupported_claims(outcome),
+    )  # fmt: skip
 
 
 async def _executor(session: Session, subagents: Subagents, agent: str) -> executor_run.Executor:
@@ -173,6 +178,9 @@ def task_message(
         history.ORIGIN_KEY: origin,
         history.STEP_KEY: task,
         history.HANDOVER_KEY: True,
+        history.GIVEN_KEY: supported(
+            task, [*map(source_of, judged_claims(task, "", messages, NamedFiles()))]
+        ),
     }
     return HumanMessage(text, id=f"subagent-{call.key}", additional_kwargs=extra)
 
@@ -211,8 +219,9 @@ def result_text(outcome: executor_run.StepOutcome, name: str, files: Sequence[st
     elif outcome.kind != "succeeded":
         said = f"A limit of the whole run ({outcome.kind}) stopped the subagent {name}. {said}"
     listed = f"Files it changed: {', '.join(files)}" if files else ""
+    doubts = executor_run.doubts_of(outcome)
     done = "" if outcome.kind == "succeeded" else unfinished_work(outcome.messages, said)
-    return "\n\n".join(filter(None, (said.strip(), done, listed)))
+    return "\n\n".join(filter(None, (said.strip(), doubts, done, listed)))
 
 
 def unfinished_work(messages: Sequence[AnyMessage], said: str) -> str:

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
+from openmanus_graph.conversation.answer_sources import unsupported
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
@@ -67,7 +68,9 @@ async def read_untrusted(  # the model is not shown `runtime`
     text = await _text_of(call.session, source)
     fitted = await asyncio.to_thread(_fitted, text, question)
     answer = await _ask(call.converse, fitted, question, answer_schema)
-    return Observation(json.dumps(answer, ensure_ascii=False), bounded=True)
+    said = json.dumps(answer, ensure_ascii=False)
+    made_up = await asyncio.to_thread(unsupported, said, fitted)
+    return Observation(said, bounded=True, unsupported=made_up)
 
 
 def _defect_of(schema: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, expect
 
 from openmanus_graph.backends.persistence.memory import MAX_NOTE_CHARS, Memory, open_memory
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 from tests.e2e.test_page_access import PHONE, violations
 from tests.support.page import Desk, Tab
 

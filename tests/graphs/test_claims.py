@@ -1,44 +1,49 @@
 """Where the figures of an answer come from: results at full length, and reports of the run."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
 from openmanus_graph.conversation.announcements import NamedFiles
-from openmanus_graph.conversation.evidence import judged_claims
-from openmanus_graph.runtime.observations import keep_replaced, observations_of
+from openmanus_graph.conversation.answer_sources import judged_claims
+from openmanus_graph.graphs.planning import build_planning_graph
+from openmanus_graph.runtime.observations import observations_of
 from openmanus_graph.runtime.output import shorten
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.testing import ScriptedChatModel
 from openmanus_graph.tool_calls.declaration import manus_tool
-from tests.support.answers import SALES
+from tests.support.answers import SALES, show, write
 from tests.support.graphs import Ran, calls, run_graph
+from tests.support.planning import PlanBrain, plan_call, use
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_blocking")]
 TASK = "How many units were sold in sales.csv?"
 SHOW = calls(("show", {"path": "sales.csv"}))
 
 
-@manus_tool(effect="read_only")
-def show(path: str) -> str:
-    """Show a file."""
-    return Path("work", path).read_text()
-
-
-@manus_tool(effect="workspace")
-def write(path: str, text: str) -> str:
-    """Write a file."""
-    Path("work", path).write_text(text)
-    return "written"
-
-
 @manus_tool(effect="workspace")
 def compute(path: str) -> str:
     """Write a file with a computed number."""
     Path("work", path).write_text("units\n98765\n")
+    return "(no output)"
+
+
+@manus_tool(effect="workspace")
+def make_data(path: str) -> str:
+    """Write a table of many rows."""
+    Path("work", path).write_text("n,units\n" + "".join(f"{n},{n * 977}\n" for n in range(40)))
     return "(no output)"
 
 
@@ -49,7 +54,7 @@ def put_file() -> None:
 
 async def ask(*replies: AIMessage | str, task: str = TASK) -> Ran:
     put_file()
-    graph = build_manus_graph(tools=[show, write, compute])
+    graph = build_manus_graph(tools=[show, write, compute, make_data])
     return await run_graph(graph, model=ScriptedChatModel([*replies]), task=task)
 
 
@@ -84,6 +89,60 @@ async def test_what_a_program_wrote_into_a_file_is_computed() -> None:
     assert kinds(ran) == [("98765", "computed", "out.csv")]
 
 
+async def test_a_plans_answer_is_checked_against_the_evidence_of_its_steps() -> None:
+    put_file()
+    said = {"a": "West sold 310 units, and south 4711.", "b": "310 and 4711 units."}
+
+    def work(step: str, messages: list[BaseMessage]) -> AIMessage | str:
+        shown = messages[-1].type == "tool" or step == "b"
+        return said[step] if shown else use("show", path="sales.csv")
+
+    steps: list[Any] = [
+        {"id": "a", "text": "look at sales.csv", "done_when": "both are known"},
+        {"id": "b", "text": "write about it", "depends_on": ["a"]},
+    ]
+    brain = PlanBrain(
+        [plan_call(*steps)], work,
+        verdicts=[use("verdict", done=True, reason="they are")],
+    )  # fmt: skip
+    graph = build_planning_graph(executors={"manus": build_manus_graph(tools=[show])})
+    ran = await run_graph(graph, model=brain.model(), task=TASK)
+    assert "None of its sources has these claims of the report: 4711" in str(
+        brain.requests("check")
+    )
+    found = [(one["text"], one["kind"], one["source"]) for one in ran.values["sources"]]
+    assert found[:2] == [("310", "quoted", "sales.csv"), ("4711", "not_found", "")]
+    assert ran.values["claims"]["not_found"] >= 1
+    assert ran.values["claims"]["checked"] == len(found)
+
+
+async def test_a_subagents_words_are_no_evidence_but_what_it_found_is() -> None:
+    put_file()
+    answers = {
+        "main": [calls(("delegate", {"agent": "manus", "task": "count"}), prefix="d"),
+                 "West sold 310 units, south 4711."],
+        "sub": [calls(("bash", {"command": "cat sales.csv"})), "West sold 310, south 4711."],
+    }  # fmt: skip
+
+    def answer(messages: list[BaseMessage]) -> Any:
+        said = "".join(str(one.content) for one in messages if one.type == "human")
+        return answers["sub" if "You are a subagent" in said else "main"].pop(0)
+
+    model = ScriptedChatModel([answer] * 9)
+    ran = await run_graph(
+        build_manus_graph(), model=model, task=TASK, tools=("+delegate",), policy="auto",
+        sandbox="none",
+    )  # fmt: skip
+    assert "None of its sources has these claims of the report: 4711" in ran.results()[0]
+    assert kinds(ran) == [("310", "quoted", ""), ("4711", "not_found", "")]
+
+
+async def test_a_long_table_is_data_and_no_report() -> None:
+    made = calls(("make_data", {"path": "out.csv"}), prefix="w")
+    ran = await ask(SHOW, made, "The table is done.", task="Compute sales.csv into out.csv.")
+    assert ran.values.get("sources", []) == []
+
+
 def results(text: str) -> list[AnyMessage]:
     call = calls(("show", {"path": "sales.csv"}))
     shown = ToolMessage(text, name="show", tool_call_id="c1")
@@ -91,7 +150,7 @@ def results(text: str) -> list[AnyMessage]:
 
 
 def judge(answer: str, messages: list[AnyMessage], workspace: Workspace) -> list[Any]:
-    seen = observations_of(messages, workspace)
+    seen = asyncio.run(observations_of(messages, workspace, {}))
     files = NamedFiles(given=["sales.csv"])
     found = judged_claims(answer, TASK, messages, files, observations=seen)
     return [(one.claim.text, one.kind) for one in found]
@@ -115,18 +174,28 @@ def test_what_the_model_saw_only_in_part_counts(tmp_path: Path) -> None:
     assert judge("East sold 48,213 and 77,777.", messages, workspace) == []
 
 
-def test_what_a_compaction_replaced_counts(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path / "w", tmp_path / "private")
-    (tmp_path / "w").mkdir()
-    before = results("east 48213 units")
-    notes = HumanMessage("Notes.", id="h", additional_kwargs={"openmanus_notes": "East was read."})
-    after = keep_replaced(before, [notes], workspace)
-    assert judge("East sold 48,213 and 77,777.", after, workspace) == [
-        ("48,213", "same_value"),
-        ("77,777", "not_found"),
-    ]
-    again = keep_replaced([*after, *results("west 65536")[1:]], [after[0].model_copy()], workspace)
-    assert ("48,213", "same_value") in judge("It is 48,213, and 65,536.", again, workspace)
+@pytest.mark.parametrize("saved", [True, False])
+async def test_what_a_compaction_replaced_counts(saved: bool) -> None:
+    put_file()
+    Path("work/deep.csv").write_text("south,2\n" * 60 + "west,48213\n")  # noqa: ASYNC240
+    for n in range(9):
+        Path(f"work/{n}.txt").write_text(f"south {n}\n" * 300)  # noqa: ASYNC240
+    paths = ["deep.csv", *(f"{n}.txt" for n in range(9))]
+    parts = iter([calls(("show", {"path": one}), prefix=f"{one}.") for one in paths])
+
+    def answer(messages: list[BaseMessage]) -> AIMessage | str:
+        if "Write the notes now" in messages[-1].text:
+            return "- deep.csv was read"
+        return next(parts, "West sold 48213, south 4711.")
+
+    model = ScriptedChatModel([answer] * 20, usage=None, profile={"max_input_tokens": 4000})
+    saver, config = InMemorySaver(), RunnableConfig(configurable={"thread_id": "t"})
+    graph = build_manus_graph(tools=[show], checkpointer=saver if saved else None)
+    ran = await run_graph(graph, model=model, task=TASK, config=config)
+    assert "48213" not in str([one.content for one in ran.values["messages"][:-1]])
+    # Without checkpoints they cannot be read, and nothing is known to be false.
+    expected = [("48213", "quoted", ""), ("4711", "not_found", "")]
+    assert (kinds(ran) if saved else ran.values["sources"]) == (expected if saved else [])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from openmanus_graph.backends.snapshots.take import Extent, Index, take_snapshot
 from openmanus_graph.runtime.checkpoint_lineage import snapshot_at
 from openmanus_graph.runtime.session_registry import close_all
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 from tests.support.graphs import scripted
 from tests.support.planning import use
 

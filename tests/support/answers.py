@@ -2,6 +2,9 @@
 
 # ruff: noqa: E501  # an answer on each line
 from dataclasses import dataclass
+from pathlib import Path
+
+from openmanus_graph.tool_calls.declaration import manus_tool
 
 SALES = "region,units,price\nnorth,120,2.50\nsouth,80,3.25\neast,45,2.50\nwest,310,1.75\n"
 LOG = """2026-03-02 10:00:01 INFO service started on port 8081
@@ -227,3 +230,16 @@ WRONG = [
     Case("Convert data.json to data.csv.", "data.csv now holds all 3 records.", results=("[1, 2, 3]",),
          given=("data.json",), missing=("data.csv",)),
 ]  # fmt: skip
+
+
+@manus_tool(effect="read_only")
+def show(path: str) -> str:
+    """Show a file."""
+    return Path("work", path).read_text()
+
+
+@manus_tool(effect="workspace")
+def write(path: str, text: str) -> str:
+    """Write a file."""
+    Path("work", path).write_text(text)
+    return "written"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from openmanus_graph.conversation.sources import Evidence, Passage
+from openmanus_graph.conversation.passages import Passage
+from openmanus_graph.conversation.sources import Evidence
 
 LANGUAGES = ("en", "de", "zh")
 KINDS = ("digit", "unit", "quotation", "link", "row", "year", "unread")

@@ -1,7 +1,7 @@
 """The evidence of the claims exams, and what answers say about it."""
 
 # ruff: noqa: E501  # a sentence on each line; Chinese punctuation
-from openmanus_graph.conversation.sources import Passage
+from openmanus_graph.conversation.passages import Passage
 from tests.support.claims_exam import Fact, Measure, World
 
 RIDERS = {

@@ -9,6 +9,9 @@ from langchain_core.messages.tool import tool_call
 from openmanus_graph.conversation.history import steering_message
 from openmanus_graph.planning.checks import read_check, read_judgement, removal_in
 from openmanus_graph.planning.drafting import EVIDENCE_CHARS, run_evidence
+from openmanus_graph.planning.executor_run import StepOutcome
+from openmanus_graph.prompts import render
+from openmanus_graph.state.manus import no_usage
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,16 @@ def test_a_judge_that_gives_no_judgement_corrects_nothing(reply: AIMessage) -> N
     assert read_judgement(reply, "file: a") == (None, "It gave no judgement.")
 
 
+def outcome_of(messages: list[Any], *not_found: str) -> StepOutcome:
+    sources: list[Any] = [{"text": one, "kind": "not_found", "file": ""} for one in not_found]
+    return StepOutcome("succeeded", "", no_usage(), messages=messages, sources=sources)
+
+
+def test_the_judge_of_a_step_is_told_which_claims_nothing_has() -> None:
+    evidence = run_evidence(outcome_of([AIMessage("4711 units")], "4711"))
+    assert evidence == render("claims_not_found", claims="4711")
+
+
 def test_the_evidence_of_a_run_is_bounded_and_marked() -> None:
     messages: list[Any] = [steering_message("i", "use euros")]
     for number in range(40):
@@ -102,11 +115,11 @@ def test_the_evidence_of_a_run_is_bounded_and_marked() -> None:
     ask = tool_call(name="ask_human", args={"inquire": "Which year?"}, id="ask")
     messages += [AIMessage("", tool_calls=[ask]),
                  ToolMessage("2023", tool_call_id="ask", name="ask_human")]  # fmt: skip
-    person, tools = run_evidence(messages).split("\n\nWhat its tools said")
+    person, tools = run_evidence(outcome_of(messages)).split("\n\nWhat its tools said")
     assert "use euros\nAsked 'Which year?': 2023" in person
     assert "n39" in tools
     assert "say 39" in tools
     assert "n0 " not in tools
     assert len(tools) < EVIDENCE_CHARS + 200
     assert person.count("untrusted-") == tools.count("untrusted-") == 2
-    assert run_evidence([AIMessage("done")]) == ""
+    assert run_evidence(outcome_of([AIMessage("done")])) == ""

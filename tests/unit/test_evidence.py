@@ -13,9 +13,10 @@ from openmanus_graph.conversation.announcements import (
     folders_to_make,
 )
 from openmanus_graph.conversation.claims import claims_in
+from openmanus_graph.conversation.passages import Passage
 from openmanus_graph.conversation.proof import denies, unmade_files
 from openmanus_graph.conversation.replies import AnswerRules, ReplyReading, read_reply
-from openmanus_graph.conversation.sources import Evidence, Passage
+from openmanus_graph.conversation.sources import Evidence
 from tests.support.answers import RIGHT, WRONG, Case
 
 REGIONS = ("north", "south", "east", "west", "centre", "islands", "coast")
@@ -36,7 +37,7 @@ def read(case: Case, **rules: Any) -> ReplyReading:
         messages.append(AIMessage("", tool_calls=[call]))
         messages.append(ToolMessage(text, name="bash", tool_call_id=f"c{number}", status=status))
     files = NamedFiles(case.missing, delivered=case.delivered, given=case.given)
-    rules.setdefault("check", "mark")
+    rules.setdefault("check", "ask")
     return read_reply([*messages, AIMessage(case.answer)], None, AnswerRules(files, **rules))
 
 
@@ -237,7 +238,7 @@ def test_a_figure_does_not_follow_from_what_we_tell_of_the_run(answer: str, foun
     reported: Any = {"openmanus_environment": {"facts": facts, "heads": ["sales.csv"]}}
     task = "What is the total of units in sales.csv?"
     messages: list[AnyMessage] = [HumanMessage(task, additional_kwargs=reported), AIMessage(answer)]
-    reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["sales.csv"]), "mark"))
+    reading = read_reply(messages, None, AnswerRules(NamedFiles(given=["sales.csv"]), "ask"))
     assert reading.kind == ("answer" if found else "figures")
 
 

@@ -30,7 +30,7 @@ from openmanus_graph.backends.snapshots.thread_snapshots import (
 )
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 NOT_UTF8 = os.fsdecode(b"caf\xe9")
 

@@ -41,7 +41,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import find, incoming_file, put_file
 from openmanus_graph.safety.policy import _files_of  # pyright: ignore[reportPrivateUsage]  # what rules look at
 from openmanus_graph.safety.shell_commands import read_shell_text
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 from openmanus_graph.testing.replays import tool_runtime, tool_session
 from openmanus_graph.tools.data_visualization import data_visualization
 from openmanus_graph.tools.files import str_replace_editor, text_of_file

@@ -256,8 +256,7 @@ async def run_action(
         if action == "extract_content" and args.text:
             seen = Observation(await save_rows(browser, args.text, args.goal, ask))
         elif action == "extract_content":
-            text, links = await extract_content(browser, args.goal, ask)
-            seen = Observation(text, links=links)
+            seen = await extract_content(browser, args.goal, ask)
         elif action == "web_search":
             seen = await _search_and_open(browser, args, repeats, openings)
         else:

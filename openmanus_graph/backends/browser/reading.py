@@ -25,6 +25,7 @@ from openmanus_graph.backends.web.client import Robots, fetch
 from openmanus_graph.backends.web.guard import Guard
 from openmanus_graph.backends.web.own_pages import OwnPages
 from openmanus_graph.backends.web.page_text import PageText, choose_parts, page_text, whole
+from openmanus_graph.conversation.answer_sources import unsupported
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.prompts import render
 from openmanus_graph.runtime.session import Session
@@ -262,7 +263,7 @@ _MARKUP = re.compile(r"!?\[([^][]*)\]\([^()\s]*\)|[*_`#>|\\\s\"'“”‘’]+")
 
 async def extract_content(
     browser: BrowserSession, goal: str | None, ask: AskModel | None
-) -> tuple[str, Sequence[str]]:
+) -> Observation:
     """Return the answer to a goal from the page, or the whole page as Markdown, with its links.
 
     The links are those of the text that are on the page: a model may have made up others.
@@ -283,11 +284,14 @@ async def extract_content(
         except ToolError as error:
             why = f"{error} This is the page itself.\n"
         else:
-            return f"{notices}{answer}", await asyncio.to_thread(links_of, answer, content)
+            links = await asyncio.to_thread(links_of, answer, content)
+            made_up = await asyncio.to_thread(unsupported, answer, f"{head}\n{content}")
+            return Observation(f"{notices}{answer}", links=links, unsupported=made_up)
     room = session.max_observation_chars - web_reading.HEADER_CHARS
     room = min(session.settings.browser.max_content_length or room, room)
     text = await asyncio.to_thread(web_reading.fitted, content, room, session.workspace)
-    return f"{notices}{why}{head}\n\n{text}", await asyncio.to_thread(links_of, text, content)
+    links = await asyncio.to_thread(links_of, text, content)
+    return Observation(f"{notices}{why}{head}\n\n{text}", links=links)
 
 
 async def ready_tab(browser: BrowserSession) -> Tab:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.errors import ToolError, TrustedToolError
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 T = TypeVar("T")
 Batch = Callable[[Iterable[Op]], list[Result]]

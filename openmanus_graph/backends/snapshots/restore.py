@@ -21,7 +21,7 @@ from openmanus_graph.runtime.atomic_files import (
 )
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 

@@ -22,7 +22,7 @@ from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.workspace import Workspace, opened_folder, put_file
 from openmanus_graph.safety.folder_walk import Folder, TooDeepError, walk
 from openmanus_graph.safety.open_beneath import open_entry, read_beneath
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints")
 HISTORIES = (".git", ".hg", ".svn", ".jj")

@@ -31,7 +31,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.open_beneath import MOST_PARTS, shown
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 NAMED_PATHS = 5
 """How many paths a notice names."""

@@ -38,9 +38,9 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import prepare_home
 from openmanus_graph.interfaces.service.run_view import questions_of
 from openmanus_graph.interfaces.service.runner import Run
-from openmanus_graph.interfaces.service.thread_view import whole_conversation
 from openmanus_graph.model_calls.run_models import prepare_models
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.runtime.observations import whole_conversation
 from openmanus_graph.runtime.workspace import Workspace, find, incoming_file, opened_file
 from openmanus_graph.safety.open_beneath import UnsafeFileError, open_beneath, read_whole
 from openmanus_graph.safety.provenance import origin_of_parts
@@ -414,7 +414,7 @@ async def read_thread_state(thread: str, agent: str, *, whole: bool = False) -> 
         graph: Any = catalog.build_agent(agent, checkpointer=checkpointer)
         state: StateSnapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
         if whole:
-            said = await whole_conversation(graph, thread, state.values.get("messages", []))
+            said = await whole_conversation(checkpointer, thread, state.values.get("messages", []))
             state = state._replace(values={**state.values, "messages": said})
         if known := catalog.restart_node(graph):
             restart = [known]

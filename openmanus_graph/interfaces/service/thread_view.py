@@ -1,6 +1,5 @@
 """A thread as its stored state has it: all that was said, as events or as a transcript."""
 
-import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +11,10 @@ from openmanus_graph.backends.models.prices import usage_of
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.conversation.history import BEFORE_KEY, as_said, is_steering
+from openmanus_graph.conversation.history import is_steering
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan import plan_document
+from openmanus_graph.runtime.observations import whole_conversation
 from openmanus_graph.state.manus import (
     Artifact,
     Plan,
@@ -31,34 +31,9 @@ async def read_conversations(
     graph: Any, saver: Checkpointer, thread: str, values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Runs]:
     """Return a thread's state with all that was said in it, and the runs of its plan's steps."""
-    said = await whole_conversation(graph, thread, values.get("messages", []))
+    said = await whole_conversation(saver, thread, values.get("messages", []))
     runs = await runs_of_steps(graph, saver, thread, values)
     return {**values, "messages": said}, runs
-
-
-async def whole_conversation(
-    graph: Any, thread: str, messages: Sequence[AnyMessage], namespace: str = ""
-) -> list[AnyMessage]:
-    """Return a conversation as it was said, including what compaction has replaced since.
-
-    If the checkpoint of an earlier part is gone, that part is missing.
-    """
-    parts = [messages]
-    while before := _whole_at(parts[0]):
-        place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": before}
-        state = await graph.aget_state({"configurable": place})
-        parts.insert(0, state.values.get("messages", []))
-    said: dict[Any, AnyMessage] = {}
-    for message in itertools.chain(*parts):
-        said.setdefault(message.id or id(message), message)
-    return [as_said(message) for message in said.values()]
-
-
-def _whole_at(messages: Sequence[AnyMessage]) -> str:
-    """Return the id of the checkpoint with the whole of a compacted conversation, or nothing."""
-    return next(
-        (kept for one in reversed(messages) if (kept := one.additional_kwargs.get(BEFORE_KEY))), ""
-    )
 
 
 def stored_events(
@@ -152,7 +127,7 @@ async def runs_of_steps(
         place = {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
         state = await graph.aget_state(place)
         messages: list[AnyMessage] = state.values.get("messages") or []
-        messages = await whole_conversation(graph, thread, messages, namespace)
+        messages = await whole_conversation(checkpointer, thread, messages, namespace)
         # The id of the first message of a step's run holds replan, step and attempt.
         message_id = (messages[0].id or "") if messages else ""
         if match := re.fullmatch(pattern, message_id):

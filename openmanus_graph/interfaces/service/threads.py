@@ -35,7 +35,7 @@ from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, is_storage_fault, prepare_home
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import DatabaseUrl
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.memory import Memory, Note
