@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import lost_state
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.destinations import approval_key, texts
+from openmanus_graph.safety.information_flow import named_hosts
 from openmanus_graph.safety.policy import (
     PolicyDecision,
     ProposedCall,
@@ -26,6 +27,7 @@ from openmanus_graph.safety.policy import (
     explain_unverified,
     explain_values,
 )
+from openmanus_graph.safety.urls import Domain
 from openmanus_graph.state.context import Policy
 from openmanus_graph.state.interrupts import Decision, approval_request
 from openmanus_graph.state.manus import PendingCall
@@ -33,6 +35,7 @@ from openmanus_graph.tool_calls.call_hooks import before_call, with_hooks
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.declaration import traits_of
 from openmanus_graph.tool_calls.questions import Questions, believed, seal
+from openmanus_graph.tool_calls.toolset import tool_call_request
 
 QUESTION = "approval"
 """Begins the ledger's names of the questions whether a call may run."""
@@ -229,6 +232,24 @@ def _refused(execution: CallExecution, args: Mapping[str, Any]) -> set[str]:
 
     guard = Guard.of(execution.context.session.settings)
     return {url for url in opened if guard.refuses(url)}
+
+
+async def reachable_hosts(
+    execution: CallExecution, args: Mapping[str, Any]
+) -> Collection[Domain] | None:
+    """Return the hosts that a call's program reaches without a question; None: they are not asked.
+
+    A person has named or approved them.
+    """
+    context, call = execution.context, execution.call
+    settings = context.session.settings
+    asks = settings.sandbox.network == "ask" and settings.policy != "auto"
+    if not (asks and execution.traits.sandboxed):
+        return None
+    made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
+    request = await tool_call_request(made, context.config)
+    messages = request.state.get("messages", [])
+    return await asyncio.to_thread(named_hosts, call, context.judged(messages))
 
 
 async def request_permissions(calls: Sequence[PendingCall], context: ToolCallContext) -> None:

@@ -29,7 +29,6 @@ from openmanus_graph.prompts import render
 from openmanus_graph.runtime import limits, output, replaying, traces
 from openmanus_graph.runtime.session import changed_state
 from openmanus_graph.runtime.tool_runtime import CallRuntime, JsonSchemaTool
-from openmanus_graph.safety.information_flow import named_hosts
 from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
@@ -43,10 +42,10 @@ from openmanus_graph.tool_calls.permission import (
     evaluate,
     permission_at_once,
     prepare,
+    reachable_hosts,
     request_permission,
 )
 from openmanus_graph.tool_calls.questions import believed, seal
-from openmanus_graph.tool_calls.toolset import tool_call_request
 
 log = logging.getLogger(__name__)
 _NOT_SHOWN = (
@@ -412,12 +411,6 @@ async def _invoke(
         if context.ledger is not None:
             await context.ledger.begin_task(execution.key, args, task_id)
 
-    settings, hosts = context.session.settings, None
-    asks = settings.sandbox.network == "ask" and settings.policy != "auto"
-    if asks and execution.traits.sandboxed:
-        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
-        messages = (await tool_call_request(cast("Any", made), config)).state.get("messages", [])
-        hosts = await asyncio.to_thread(named_hosts, call, context.judged(messages))
     calls_tools = execution.traits.calls_tools and context.toolset.code_mode
     runtime = CallRuntime(
         session=context.session,
@@ -435,7 +428,7 @@ async def _invoke(
         server_task=execution.server_task,
         record_server_task=record_server_task,
         repeats=repeats,
-        hosts=hosts,
+        hosts=await reachable_hosts(execution, args),
         cell=Cell(execution, run_call) if calls_tools else None,
     )
     return await context.toolset.invoke(
