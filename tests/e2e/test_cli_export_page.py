@@ -176,7 +176,7 @@ def test_a_large_run_stays_usable(browser: Browser, tmp_path: Path) -> None:
         ]
     numbered = (json.dumps({**shared, **one, "seq": n}) for n, one in enumerate(events, 1))
     page = tmp_path / "big.html"
-    page.write_text(player_page("big", numbered))
+    page.write_text(player_page("big", numbered, str))
     player = Player(browser, page)
     assert player.page.locator("article").count() < 60
     player.press("Home", "1 of 601")

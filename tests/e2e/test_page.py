@@ -61,7 +61,7 @@ def test_a_task_streams_its_steps_and_asks_and_ends_with_files(at: Desk, tab: Ta
     tab.sees("Answered")
     assert tab.page.locator(".row-think strong").inner_text() == "42"
     expect(tab.page.locator(".row-think td").last).to_have_text("2")
-    tab.page.locator(".chips").get_by_role("button", name="chart.svg").click()
+    tab.page.locator(".artifact").get_by_role("button", name="chart.svg").click()
     expect(tab.page.get_by_role("dialog").locator("img")).to_be_visible()
 
 
@@ -200,7 +200,13 @@ def test_going_back_to_a_step_takes_back_what_came_after_it(at: Desk, tab: Tab) 
     dialog.get_by_role("button", name="Try again from here").click()
     tab.sees("The right end.")
     tab.until("Finished")
-    expect(tab.page.locator(".row.dropped", has_text="The wrong end.")).to_be_visible()
+    wrong = tab.page.locator(".row.dropped", has_text="The wrong end.")
+    expect(wrong).to_have_count(0)
+    tab.page.get_by_role("button", name="The version before").click()
+    expect(wrong).to_be_visible()
+    expect(tab.page.locator(".timeline")).not_to_contain_text("The right end.")
+    tab.page.get_by_role("button", name="The next version").click()
+    tab.sees("The right end.")
     expect(tab.page.locator(".row-call:not(.dropped)", has_text="echo first")).to_be_visible()
     tab.sees("Files were turned back: 1 written, 1 removed.")
     files = at.served.folder / "workspace" / tab.thread

@@ -1,5 +1,7 @@
 """The page's list of threads: groups, pins, the archive, and changes of several at once."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +10,7 @@ from playwright.sync_api import Locator, expect
 from tests.e2e.test_page_access import violations
 from tests.support.openai_script import Reply
 from tests.support.page import Desk, Tab
+from tests.support.serving import BIN
 
 pytestmark = pytest.mark.slow
 
@@ -129,8 +132,8 @@ def test_the_list_stays_where_it_is_while_threads_come_and_go(at: Desk, tab: Tab
 
 def test_a_thread_is_shared_by_a_link_until_it_is_revoked(at: Desk, tab: Tab) -> None:
     run_tasks(at, tab, "Show this to others.")
-    press(tab, "Share the thread")
-    box = tab.page.get_by_role("dialog", name="Share the thread")
+    press(tab, "Save or share the thread")
+    box = tab.page.get_by_role("dialog", name="Save or share the thread")
     box.get_by_role("button", name="Make a link").click()
     link = box.get_by_role("textbox").input_value()
     expect(box).to_contain_text("1 link works.")
@@ -143,3 +146,23 @@ def test_a_thread_is_shared_by_a_link_until_it_is_revoked(at: Desk, tab: Tab) ->
     stranger.goto(link)
     expect(stranger.get_by_text("This link does not work any more.")).to_be_visible()
     stranger.close()
+
+
+def test_threads_of_a_batch_are_listed_by_themselves(at: Desk, tab: Tab) -> None:
+    run_tasks(at, tab, "A task of mine zq9.")
+    at.model.begin_again()
+    at.model.add(Reply("Done."))
+    folder = at.served.folder
+    (folder / "tasks.jsonl").write_text('{"id": "one", "task": "Of a batch zq9."}\n', "utf-8")
+    argv = [BIN / "openmanus", "batch", "tasks.jsonl", "--out", "results.jsonl"]
+    env = {**os.environ, **at.served.env, "OPENMANUS_HOME": str(at.served.home)}
+    subprocess.run(argv, cwd=folder, env=env, check=True)
+    tab.page.evaluate(REFRESH)
+    tab.page.get_by_label("Search threads").fill("zq9")
+    expect(tab.page.locator(".thread")).to_have_count(1)
+    expect(row(tab, "A task of mine zq9.")).to_be_visible()
+    press(tab, "Batches")
+    expect(row(tab, "Of a batch zq9.")).to_be_visible()
+    expect(tab.page.locator(".thread")).to_have_count(1)
+    press(tab, "Batches")
+    expect(row(tab, "A task of mine zq9.")).to_be_visible()

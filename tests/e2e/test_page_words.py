@@ -120,7 +120,7 @@ def test_edits_are_shown_as_changed_lines_and_code_in_colours(at: Desk, tab: Tab
     tab.start("Mend it.")
     tab.until("Finished")
     calls = tab.page.locator(".call", has_text="str_replace_editor")
-    expect(calls.last.locator(".summary")).to_have_text("str_replace sum.py")
+    expect(calls.last.locator(".summary")).to_have_text("edit sum.py")
     calls.last.get_by_role("button").first.click()
     lines = calls.last.locator(".line")
     expect(lines.locator(".text")).to_have_text(["a - b", "a + b"])
@@ -159,8 +159,9 @@ def test_a_thread_is_saved_as_markdown(at: Desk, tab: Tab) -> None:
     at.model.add(Reply(text="It is **bold**."))
     thread = tab.start("Be bold.")
     tab.until("Finished")
+    tab.page.get_by_role("button", name="Save or share the thread").click()
     with tab.page.expect_download() as download:
-        tab.page.get_by_role("button", name="Save the thread as Markdown").click()
+        tab.page.get_by_role("dialog").get_by_role("button", name="Markdown").click()
     assert download.value.suggested_filename == f"{thread}.md"
     text = download.value.path().read_text("utf-8")
     assert "## User\n\nBe bold." in text

@@ -18,13 +18,16 @@ from tests.support.serving import Event, Page, Served, new_page
 pytestmark = pytest.mark.slow
 
 ASK = Reply(calls=(Call("ask_human", {"inquire": "<script>alert(1)</script>?"}),))
-OURS = ("seq", "run", "ns", "allowed", "kind", "options")
+OURS = ("seq", "run", "ns", "allowed", "title", "kind", "options")
 """What the server adds to events of the command line."""
 
 
 def plain(event: Event) -> Event:
-    added = OURS if event["type"] != "interrupt" else OURS[:4]
-    return {name: value for name, value in event.items() if name not in added}
+    added = OURS if event["type"] != "interrupt" else OURS[:5]
+    left = {name: value for name, value in event.items() if name not in added}
+    if event["type"] == "interrupt":
+        assert all(call.pop("title") for call in left["calls"])
+    return left
 
 
 async def test_a_run_is_seen_whole_live_and_after_a_reload(

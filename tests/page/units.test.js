@@ -3,11 +3,11 @@ import test from "node:test";
 import { JS } from "./texts.js";
 
 const { changedLines, editOf, sideBySide } = await import(`${JS}/diff.js`);
-const { bytes, callSummary, duration, groupName, groupRank, money } = await import(`${JS}/format.js`);
+const { bytes, callTitle, duration, groupName, groupRank, money } = await import(`${JS}/format.js`);
 const { languageOf, parts } = await import(`${JS}/highlight.js`);
 const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
-const { modelOf } = await import(`${JS}/reducer.js`);
-const { separated } = await import(`${JS}/views/preview.js`);
+const { modelOf, shownRows } = await import(`${JS}/reducer.js`);
+const { separated } = await import(`${JS}/views/artifact.js`);
 
 test("the language is the person's choice, else the first that the browser prefers and the page has", () => {
   assert.equal(languageFor(null, ["fr-FR", "zh-TW", "en"]), "zh");
@@ -94,8 +94,9 @@ test("numbers are written as people read them, and nothing is ever null", () => 
   assert.deepEqual([money(0), money(0.0042), money(null), money(2.5)], ["$0", "$0.0042", "$0", "$2.50"]);
   assert.deepEqual([duration(0.05), duration(7), duration(185), duration(null)], ["50 ms", "7.0 s", "3 min 05 s", "0 ms"]);
   assert.deepEqual([bytes(999), bytes(4100), bytes(null)], ["999 B", "4.1 KB", "0 B"]);
-  assert.equal(callSummary({ timeout: 3, command: "ls\nrm" }), "ls · timeout: 3");
-  assert.equal(callSummary(null), "");
+  assert.equal(callTitle({ tool: "x", title: ["edit {path}", { path: "{n}" }] }), "edit {n}");
+  assert.equal(callTitle({ tool: "x", title: null }), "x");
+  assert.equal(callTitle({ tool: "bash", title: null, args: { command: "ls\nrm" } }), "bash ls");
 });
 
 test("what a run does is a state of the model, which views put into words", () => {
@@ -115,8 +116,9 @@ test("a subagent's steps are its own, and its beginning is reported as a subagen
   const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
   assert.equal(model.step, 2);
   const [begun, thought] = model.rows.slice(-2);
-  assert.deepEqual([begun.kind, begun.id, begun.subagent, begun.begins], ["step", "swe-3f2a", true, true]);
+  assert.deepEqual([begun.kind, begun.id, begun.subagent, begun.status], ["step", "swe-3f2a", true, "in_progress"]);
   assert.deepEqual([thought.kind, thought.ns], ["think", "swe-3f2a"]);
+  assert.deepEqual(shownRows(model, () => false).map((row) => row.kind), ["task", "think", "step"]);
 });
 
 test("a subagent continues after a question", () => {
@@ -125,8 +127,21 @@ test("a subagent continues after a question", () => {
   const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
     starts, starts, { ...starts, type: "step_end", status: "blocked" }, starts];
   const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
-  assert.deepEqual(model.rows.slice(-4).map((row) => [row.begins, row.goesOn]),
-    [[true, false], [true, true], [false, false], [true, false]]);
+  assert.deepEqual(model.rows.map((row) => [row.kind, row.status]), [["task", undefined], ["step", "in_progress"]]);
+});
+
+test("the parts of subagents that work at once lie under each of them", () => {
+  const at = { run: "r", ts: "2026-01-01T00:00:00Z" };
+  const starts = { type: "step_start", executor: "swe", status: "in_progress", namespace: "act:1" };
+  const calls = (ns, id) => ({ type: "tool_start", ns, call_id: id, tool: "bash", args: {} });
+  const events = [{ type: "run_start", kind: "start", task: "T" }, { ...starts, id: "a" }, { ...starts, id: "b" },
+    calls("a", "1"), calls("b", "2"), { ...starts, id: "c", ns: "a" }, calls("a/c", "3"), calls("a", "4"),
+    { ...starts, type: "step_end", id: "a", status: "completed", seconds: 3, cost_usd: 0.5 }];
+  const model = modelOf(events.map((event, n) => ({ ns: "", ...at, ...event, seq: n + 1 })));
+  const shown = shownRows(model, () => true).map((row) => row.id ?? row.callId ?? row.kind);
+  assert.deepEqual(shown, ["task", "a", "1", "c", "3", "4", "b", "2"]);
+  const [, a] = model.rows;
+  assert.deepEqual([a.status, a.parts, a.seconds, a.cost, a.newest.callId], ["completed", 2, 3, 0.5, "4"]);
 });
 
 test("a table keeps quoted separators and line breaks in their cells", () => {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import openmanus_graph
 from openmanus_graph.graphs.catalog import agent_names, describe_agent, is_ours
 from openmanus_graph.interfaces.server.page_routes import FORM
+from openmanus_graph.interfaces.service.call_titles import call_title
+from tests.unit.test_terminal_texts import CALLS
 
 TESTS = Path(__file__).parent.parent / "page"
 VENDOR = Path(openmanus_graph.__file__).parent / "interfaces/server/static/vendor"
@@ -30,6 +33,8 @@ def node() -> str:
 def test_the_scripts_do_what_their_own_tests_say(file: str) -> None:
     texts = [describe_agent(name) for name in agent_names() if is_ours(name)]
     texts += [one.setting.label for one in FORM]
+    titles = {call_title(tool, args)[0] for tool, args, _ in CALLS}
+    texts += [one for one in titles if re.search("[a-z]", re.sub(r"\{\w+\}", "", one))]
     done = subprocess.run(
         [node(), "--test", TESTS / file],
         env={**os.environ, "OPENMANUS_SERVER_TEXTS": json.dumps(texts)},

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered, SafeConsole
-from openmanus_graph.interfaces.cli.screen import MAX_CHARS, describe_call, edit_diff
+from openmanus_graph.interfaces.cli.screen import edit_diff
 from openmanus_graph.interfaces.cli.terminal import SHOWN_FILES, TerminalSink, file_lines
+from openmanus_graph.interfaces.service.call_titles import MAX_CHARS, describe_call
 from openmanus_graph.interfaces.service.run_view import step_line
 from openmanus_graph.interfaces.service.threads import short_ids
 
@@ -32,6 +33,13 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("crawl4ai", {"urls": ["https://a.example", "b"]}, "read https://a.example b"),
     ("ask_human", {"inquire": "Which?"}, "ask you: Which?"),
     ("terminate", {"status": "success"}, "end: success"),
+    (EDITOR, {"command": "create", "path": "a.py", "file_text": "1"}, "write a.py, 1 line"),
+    (EDITOR, {"command": "view", "path": "a"}, "look at a"),
+    ("read_file", {"path": "a.txt", "lines": "1-9"}, "read a.txt, lines 1-9"),
+    ("read_file", {"path": "a.txt"}, "read a.txt"),
+    ("create_chat_completion", {}, "write the answer"),
+    ("planning", {"command": "create", "title": "T"}, "plan: create T"),
+    ("delegate", {"agent": "manus", "task": "Look {x}."}, "ask manus: Look {x}."),
     ("mcp_mail_send", {"to": "a@b.example"}, 'mcp_mail_send(to="a@b.example")'),
     ("bash", {"command": ["a", "list"]}, "$ ['a', 'list']"),
     ("python_execute", {"wrong": 1}, "python_execute(wrong=1)"),

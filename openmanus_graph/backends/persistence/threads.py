@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SIGNATURE = "_hmac"
 """The key of the HMAC among the options."""
+BATCH = "batch"
+"""The trigger of runs of `batch` and `eval`."""
 _MAX_TOKENS = 1_000_000
 _MAX_TIMEOUT_S = 3600.0
 """Most that others may choose of the limits that have no default."""
@@ -332,6 +334,7 @@ class Threads:
         *,
         owner: str | None = None,
         archived: bool | None = None,
+        batch: bool | None = None,
     ) -> list[tuple[int, Thread]]:
         """Return threads with their places: the pinned ones first, then the newest.
 
@@ -342,6 +345,7 @@ class Threads:
             query: Words, or their beginnings, that a thread has to have in texts or its title.
             owner: Only threads of this user; '' is the machine's own. None: everybody's.
             archived: Only archived threads, or only others. None: both.
+            batch: Only threads of `batch` and `eval`, or only others. None: both.
         """
         pinned, number = (1, _PINNED) if before is None else divmod(before, _PINNED)
         values: list[Any] = [pinned, number]
@@ -349,6 +353,10 @@ class Threads:
         if archived is not None:
             conditions.append("archived = ?")
             values.append(int(archived))
+        if batch is not None:
+            found_in = "IN" if batch else "NOT IN"
+            conditions.append(f"id {found_in} (SELECT thread FROM run_usage WHERE trigger = ?)")
+            values.append(BATCH)
         if owner is not None:
             conditions.append(f"{_OWNER} = ?")
             values.append(owner)

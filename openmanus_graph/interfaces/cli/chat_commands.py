@@ -18,6 +18,7 @@ from openmanus_graph.interfaces.cli.show import export, read_thread
 from openmanus_graph.interfaces.cli.skills import list_skills
 from openmanus_graph.interfaces.cli.threads import list_notes, list_threads
 from openmanus_graph.interfaces.service import run_setup
+from openmanus_graph.interfaces.service.call_titles import describe_call
 from openmanus_graph.interfaces.service.options import (
     InputOptions,
 )
@@ -95,7 +96,7 @@ async def _files(session: ChatSession, argument: str) -> None:
 async def _diff(session: ChatSession, argument: str) -> None:
     styles = {"+": "green", "-": "red"}
     for args in session.edits:
-        say(screen.describe_call(EDITOR, args))
+        say(describe_call(EDITOR, args))
         for mark, line in screen.edit_diff(EDITOR, args, DIFF_LINES):
             say(f"  {mark} {line}", styles.get(mark, "dim"))
     if not session.edits:

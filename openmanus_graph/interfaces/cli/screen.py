@@ -2,11 +2,10 @@
 
 import difflib
 import itertools
-import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from typing_extensions import override
 
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
 from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines, first_lines, label
+from openmanus_graph.interfaces.service.call_titles import describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
@@ -28,8 +28,6 @@ Args = Mapping[str, Any]
 DiffLine = tuple[Literal["+", "-", " ", "…"], str]
 
 REFRESH_S = 0.12
-MAX_CHARS = 300
-"""The longest line of a call; it is also cut to the terminal's width."""
 DIFF_LINES = 40
 LINE_CHARS = 400
 """The longest line of output."""
@@ -260,17 +258,6 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def describe_call(tool: str, args: Args) -> str:
-    """Describe in one line what a call does; by name and arguments if the tool is not known."""
-    given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
-    try:
-        text = _DESCRIPTIONS[tool](args)
-    except (KeyError, TypeError, ValueError, AttributeError):  # a model may send anything
-        text = f"{tool}({', '.join(given)})"
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
-
-
 def edit_diff(tool: str, args: Args, max_lines: int) -> Iterator[DiffLine]:
     """Yield the lines that a call of the editor changes in its file; nothing for other calls."""
     names = _EDITED.get(str(args.get("command")))
@@ -284,67 +271,3 @@ def edit_diff(tool: str, args: Args, max_lines: int) -> Iterator[DiffLine]:
         yield mark, line[1:]
     if len(lines) > max_lines:
         yield "…", f"{len(lines) - max_lines} more lines"
-
-
-def _code(prefix: str, code: str) -> str:
-    """Return the first line of code that does something, and how many lines there are."""
-    lines = [line for line in code.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.lstrip().startswith(("#", "import ", "from "))]
-    first = (telling or lines or [""])[0].strip()
-    return f"{prefix}{first}{f'  (… {len(lines)} lines)' if len(lines) > 1 else ''}"
-
-
-def _edit(args: Args) -> str:
-    path, command = args["path"], args["command"]
-    match command:
-        case "view":
-            between = args.get("view_range")
-            lines = f", lines {between[0]}-{between[1]}" if isinstance(between, list) else ""
-            return f"look at {path}{lines}"
-        case "create":
-            count = len(str(args["file_text"]).splitlines())
-            return f"write {path}, {count} line{'' if count == 1 else 's'}"
-        case "str_replace":
-            return f"edit {path}"
-        case "insert":
-            return f"insert into {path} after line {args['insert_line']}"
-        case _:
-            return f"undo the last edit of {path}"
-
-
-def _read(args: Args) -> str:
-    part = next((f", {key} {args[key]}" for key in ("lines", "pages") if args.get(key)), "")
-    return f"read {args['path']}{part}"
-
-
-def _browse(args: Args) -> str:
-    rest = (str(value) for name, value in args.items() if name != "action" and value is not None)
-    return f"browser: {args['action']} {' '.join(rest)}"
-
-
-def _pages(args: Args) -> str:
-    urls = args.get("urls") or args["url"]
-    return f"read {urls if isinstance(urls, str) else ' '.join(urls)}"
-
-
-def _shell(args: Args) -> str:
-    command = str(args.get("command") or "").strip()
-    if not command:
-        return "a new shell" if args.get("restart") else "look at the background commands"
-    return _code("$ ", command)
-
-
-_DESCRIPTIONS: Mapping[str, Callable[[Args], str]] = {
-    "bash": _shell,
-    "python_execute": lambda args: _code("python: ", args["code"]),
-    "str_replace_editor": _edit,
-    "read_file": _read,
-    "browser_use": _browse,
-    "web_search": lambda args: f"search: {args['query']}",
-    "fetch_page": _pages,
-    "crawl4ai": _pages,
-    "ask_human": lambda args: f"ask you: {args['inquire']}",
-    "create_chat_completion": lambda _: "write the answer",
-    "terminate": lambda args: f"end: {args['status']}",
-    "planning": lambda args: f"plan: {args['command']} {args.get('title') or ''}",
-}

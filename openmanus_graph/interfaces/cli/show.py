@@ -32,7 +32,9 @@ from openmanus_graph.interfaces.cli.threads import LatestThread, complete_thread
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import replay as replaying
 from openmanus_graph.interfaces.service import run_setup, run_view, thread_view, threads
+from openmanus_graph.interfaces.service.call_titles import with_titles
 from openmanus_graph.interfaces.service.options import RunOptions, StorageOptions, takes
+from openmanus_graph.interfaces.service.runs import resolve_workspace, thread_options
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan import plan_as_json
 from openmanus_graph.runtime.atomic_files import write_own_file
@@ -171,19 +173,20 @@ def export(
 def _export_page(source: str, file: str) -> int:
     if is_bundle(Path(source)):
         record = load_bundle(Path(source))
-        title, config = record.task, None
+        title, config, workspace = record.task, None, None
         events, _ = asyncio.run(_replayed_events(record, record))
     else:
         known = threads.whole_thread(threads.thread_id(source))
         title, config = known.title, known.options.get("config")
+        workspace = resolve_workspace(thread_options(RunOptions(), known.id), known.id)
         events = _events_of(known)
     secrets = known_secrets(config)
+    blank = {"run": "", "ns": "", "ts": ""}
     numbered = (
-        json.dumps({"run": "", "ns": "", "ts": "", **event, "seq": number}, default=str)
+        json.dumps({**blank, **with_titles(event), "seq": number}, default=str)
         for number, event in enumerate(events, 1)
     )
-    line = title.strip().partition("\n")[0][:200]
-    page = player_page(secrets.remove_from(line), map(secrets.remove_from, numbered))
+    page = player_page(title, numbered, secrets.remove_from, workspace)
     write_own_file(file, page)
     sys.stderr.write(f"{printable(file)} plays {printable(source)}. Open it in a browser.\n")
     return 0

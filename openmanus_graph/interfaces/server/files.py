@@ -250,13 +250,18 @@ async def _stream(
         await asyncio.shield(asyncio.to_thread(opening.close))
 
 
-def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
+def view_of(path: str) -> tuple[str, str]:
+    """Return the media type of a file, and how the page shows it."""
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     if path.endswith((".md", ".markdown")):
         media_type = "text/markdown"
     family = media_type.partition("/")[0]
     other = "text" if family == "text" or media_type in TEXTS else "none"
-    view = VIEWS.get(media_type, family if family in SHOWN else other)
+    return media_type, VIEWS.get(media_type, family if family in SHOWN else other)
+
+
+def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:
+    media_type, view = view_of(path)
     url = file_url(thread, path)
     modified = datetime.datetime.fromtimestamp(modified_ns / 1e9, tz=datetime.UTC)
     return {

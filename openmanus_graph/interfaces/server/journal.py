@@ -26,6 +26,7 @@ from openmanus_graph.backends.persistence.database_thread import DatabaseThread
 from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
 from openmanus_graph.backends.persistence.texts import text_of
 from openmanus_graph.errors import StorageError
+from openmanus_graph.interfaces.service.call_titles import with_titles
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
@@ -126,7 +127,7 @@ class Journal:
                 return
             buffer.seq += 1
             where = {"seq": buffer.seq, "run": run, "ns": step, "thread": thread, "ts": now}
-            text = json.dumps({**event, **where}, default=str)
+            text = json.dumps({**with_titles(event), **where}, default=str)
             kind, source = str(event["type"]), (run, step)
             if kind == "interrupt":
                 buffer.asked.add(str(event["id"]))

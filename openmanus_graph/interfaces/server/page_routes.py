@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Query, Response
 from langgraph.checkpoint.serde.types import TASKS
+from langgraph.constants import START
 from langgraph.types import Send
 from langgraph_sdk.errors import APIStatusError, NotFoundError
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,6 +31,7 @@ from openmanus_graph.interfaces.server.admission import admit_deletion, may_set,
 from openmanus_graph.interfaces.server.files import MAX_UPLOAD_BYTES
 from openmanus_graph.interfaces.server.runs import RunRequest, start_or_resume
 from openmanus_graph.interfaces.server.setup import wanted_inputs
+from openmanus_graph.interfaces.server.sharing import played
 from openmanus_graph.interfaces.server.takeover import end_takeovers
 from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service import threads as stored
@@ -76,11 +78,16 @@ async def list_threads(
     before: int | None = Query(None, ge=0),
     q: str = Query("", max_length=200),
     archived: bool = False,
+    batch: bool = False,
 ) -> dict[str, Any]:
-    """List threads, pinned and newest first, a page at a time; those that `q` finds, if given."""
+    """List threads, pinned and newest first, a page at a time; those that `q` finds, if given.
+
+    Threads of `openmanus batch` and `eval` are listed by themselves.
+    """
     table = store.current().threads
     owner = accounts.current_user().name
-    page = await asyncio.to_thread(table.page, limit + 1, before, q, owner=owner, archived=archived)
+    select = partial(table.page, limit + 1, before, q, owner=owner, archived=archived, batch=batch)
+    page = await asyncio.to_thread(select)
     shown = page[:limit]
     lines = await asyncio.to_thread(table.lines, [thread.id for _, thread in shown], q)
     threads = [
@@ -161,8 +168,13 @@ async def change_threads(change: BulkChange) -> dict[str, Any]:
 
 
 @router.get("/threads/{thread}/export")
-async def export_thread(thread: str) -> Response:
+async def export_thread(thread: str, form: Literal["markdown", "html"] = "markdown") -> Response:
+    """Return a thread as Markdown, or as a page that plays it with the files that it made."""
     known = await store.current().find(thread)
+    if known is not None and form == "html":
+        page = await played(known, await store.current().workspace(thread))
+        headers = {"Content-Disposition": "attachment"}  # never a page of this server
+        return Response(page, media_type="text/html", headers=headers)
     graph = None if known is None else await store.graph_of(known.agent)
     if known is None or graph is None:
         raise Refused(404, f"There is nothing of a thread {thread} to export.")
@@ -212,6 +224,8 @@ async def list_checkpoints(thread: str) -> dict[str, Any]:
         sends: list[Send] = values.get(TASKS) or []
         next_nodes = [name.removeprefix(_BRANCH_CHANNEL) for name in branches]
         next_nodes += sorted({send.node for send in sends})
+        if metadata.get("source") == "input":
+            next_nodes = [START]
         places.append(
             {
                 "checkpoint_id": found.checkpoint["id"],

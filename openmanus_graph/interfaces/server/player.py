@@ -2,21 +2,29 @@
 
 It loads nothing. Its policy allows one script, by its digest, and the modules that this script
 makes: the page's, which the file has as text. Texts of models, tools and sites are data, and shown
-as text, as on the page.
+as text, as on the page. The run's pictures, tables and pages are in the file too. A page is shown
+in a frame, without its scripts.
 """
 
 import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
+from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import STATIC
+from openmanus_graph.interfaces.server.files import still_html, view_of
+from openmanus_graph.runtime.workspace import Workspace, read_file
 
+MAX_FILE = 5 << 20
+MAX_FILES = 20 << 20
+"""Bytes of one file of the run that the page holds, and of all together."""
 _STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "player")
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*)(["'])(\.{1,2}/[^"']+)\2""")
 _SPRITE = re.compile(r'<svg class="sprite".*?</svg>', re.DOTALL)
@@ -33,26 +41,63 @@ import(made["js/player.js"]);
 _PAGE = Path(__file__).with_name("player.html")
 
 
-def player_page(title: str, events: Iterable[str]) -> str:
-    """Make the file of a run, from its events as a server streams them, each as JSON. Blocks."""
+def player_page(
+    title: str,
+    events: Iterable[str],
+    clean: Callable[[str], str],
+    workspace: Workspace | None = None,
+) -> str:
+    """Make the file of a run, from its events as a server streams them, each as JSON. Blocks.
+
+    `clean` takes secrets out of a text. The files that the run made are shown if there is a
+    workspace.
+    """
+    shown = [clean(event) for event in events]
+    files = [*_made_files(workspace, shown, clean)] if workspace else []
     style = "\n".join((STATIC / "css" / f"{name}.css").read_text("utf-8") for name in _STYLES)
     sprite = _SPRITE.search((STATIC / "index.html").read_text("utf-8"))
-    run = f'{{"title": {json.dumps(title)}, "events": [{",".join(events)}]}}'
-    # Only a script makes blobs.
+    line = clean(title.strip().partition("\n")[0][:200])
+    run = f'{{"title": {json.dumps(line)}, "events": [{",".join(shown)}], '
+    run += f'"files": {json.dumps(files)}}}'
+    # Only a script makes blobs. Pages in frames have the same policy, and styles of their own.
     policy = (
-        f"default-src 'none'; script-src '{_digest(_START)}' blob:; style-src '{_digest(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
-        "trusted-types 'none'"
+        f"default-src 'none'; script-src '{_digest(_START)}' blob:; style-src 'unsafe-inline'; "
+        "img-src data:; frame-src data:; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return Template(_PAGE.read_text("utf-8")).substitute(
         policy=policy,
-        title=escape(title),
+        title=escape(line),
         style=style,
         sprite=sprite[0] if sprite else "",
         run=_in_script(run),
         code=_in_script(json.dumps(_modules())),
         start=_START,
     )
+
+
+def _made_files(
+    workspace: Workspace, events: Iterable[str], clean: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the files of the run's results that a browser shows, each once, up to `MAX_FILES`."""
+    results = (json.loads(event) for event in events if '"final"' in event)
+    made = (file for event in results if event["type"] == "final" for file in event["artifacts"])
+    room = MAX_FILES
+    for path in dict.fromkeys(file["path"] for file in made):
+        media_type, view = view_of(path)
+        if view not in ("image", "html", "markdown", "text"):
+            continue
+        try:
+            content = read_file(workspace, path, min(MAX_FILE, room))
+        except (ToolError, OSError):  # gone, or too large
+            continue
+        room -= len(content)
+        file = {"path": path, "size": len(content), "media_type": media_type, "view": view}
+        if view != "image":
+            content = still_html(content) if view == "html" else content
+            file["text"] = clean(content.decode("utf-8", "replace"))
+            content = file["text"].encode()
+        yield {**file, "url": f"data:{media_type};base64,{base64.b64encode(content).decode()}"}
 
 
 def _in_script(text: str) -> str:

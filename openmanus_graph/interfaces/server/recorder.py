@@ -29,6 +29,7 @@ from openmanus_graph.interfaces.server.admission import answered_ids
 from openmanus_graph.interfaces.server.takeover import announce_takeover
 from openmanus_graph.interfaces.service import run_view, thread_view
 from openmanus_graph.interfaces.service.accounts import accounts
+from openmanus_graph.interfaces.service.call_titles import with_titles
 from openmanus_graph.interfaces.service.own_process import RunError, describe_failure
 from openmanus_graph.interfaces.service.threads import holding_thread
 from openmanus_graph.runtime.events import ObservedRun
@@ -261,6 +262,8 @@ async def _start_event(
             "checkpoint_id": run.checkpoint,
             "checkpoint_at": at.checkpoint["ts"] if at else "",
             "message": message.text if message else "",
+            # It replaces the message that the run of the checkpoint was to read.
+            "edited": bool(message and at and at.metadata.get("source") == "input"),
         }
     return event
 
@@ -302,7 +305,7 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
     moment = f"{known.created.replace(' ', 'T')}+00:00"
     shared: Mapping[str, Any] = {"run": "", "thread": thread, "ts": moment}
     return [
-        (number, json.dumps({"ns": "", **event, **shared, "seq": number}, default=str))
+        (number, json.dumps({"ns": "", **with_titles(event), **shared, "seq": number}, default=str))
         for number, event in enumerate(events, start=1)
     ]
 

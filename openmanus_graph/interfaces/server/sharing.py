@@ -6,11 +6,13 @@ from contextlib import aclosing
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
+from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.interfaces.server import recorder, store
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import accounts
 from openmanus_graph.interfaces.service.accounts import Refused
+from openmanus_graph.runtime.workspace import Workspace
 
 SHARED = "/app/shared/"
 _HEADERS = {
@@ -52,6 +54,11 @@ async def show_shared(secret: str) -> HTMLResponse:
     known = None if thread is None else await store.current().find(thread)
     if known is None:
         raise Refused(404, "This link does not work any more.")
+    return HTMLResponse(await played(known), headers=_HEADERS)
+
+
+async def played(known: Thread, workspace: Workspace | None = None) -> str:
+    """Return a page that plays a thread, with the files that it made if a workspace is given."""
     events = await recorder.replay_events(known.id)
     journal = store.current().journal
     async with aclosing(journal.follow(known.id, 0, recorder.PING_S)) as batches:
@@ -59,10 +66,7 @@ async def show_shared(secret: str) -> HTMLResponse:
             if not batch:  # the past is read
                 break
             events += batch
-    return HTMLResponse(await asyncio.to_thread(_page, known.title, events), headers=_HEADERS)
-
-
-def _page(title: str, events: list[tuple[int, str]]) -> str:
-    secrets = known_secrets()
-    line = title.strip().partition("\n")[0][:200]
-    return player_page(secrets.remove_from(line), (secrets.remove_from(one) for _, one in events))
+    texts = [event for _, event in events]
+    return await asyncio.to_thread(
+        lambda: player_page(known.title, texts, known_secrets().remove_from, workspace)
+    )

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 
 from openmanus_graph.backends.models.build import close_models
+from openmanus_graph.backends.persistence.threads import BATCH
 from openmanus_graph.config.homes import home_place
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.conversation.history import ORIGIN_KEY
@@ -29,6 +30,7 @@ from openmanus_graph.interfaces.service.runner import Run, Stop, run_graph
 from openmanus_graph.interfaces.service.runs import Final, NoInput, RemoteSink
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.process import BackgroundTasks
+from openmanus_graph.runtime.session_registry import TRIGGER_KEY
 from openmanus_graph.safety.provenance import origin_of_parts
 from openmanus_graph.state.manus import Usage, no_usage
 from openmanus_graph.state.settings import MAX_COST_USD
@@ -84,7 +86,7 @@ class LocalTaskRunner:
             taken = thread, task.agent or self._agent, options
             plan = partial(run_setup.new_run, task.text, InputOptions(file=list(task.files)), taken)
         reached = set[str]()
-        run = await asyncio.to_thread(plan)
+        run = replace(await asyncio.to_thread(plan), trigger=BATCH)
         if self._draining:  # meanwhile
             return None
         final = await self._run(run, RemoteSink(partial(self._take, thread, reached)))
@@ -258,6 +260,7 @@ class RemoteTaskRunner:
             thread,
             task.agent or self._agent,
             input=given,
+            metadata={TRIGGER_KEY: BATCH},
             context=context,
             stream_mode=["custom"],
             stream_subgraphs=True,

@@ -92,6 +92,8 @@ def events_from_messages(
             reply = {"step": step, "text": message.text, "tool_calls": calls}
             reported = message.usage_metadata is not None
             usage = usage_of(message).counted(None) if reported else no_usage()
+            if reasoning := message.additional_kwargs.get("reasoning_content"):
+                yield {"type": "notice", "level": "info", "text": f"Reasoning: {reasoning}"}
             yield {"type": "think_end", **reply, "usage": usage, "seconds": 0.0}
             for call in calls:
                 yield {"type": "tool_start", **call}

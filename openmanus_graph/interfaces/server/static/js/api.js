@@ -122,18 +122,19 @@ export const endTakeover = (id, takeover, more) => ask("DELETE", at(id, `/takeov
 export const takeoverFrames = (id, takeover, signal) =>
   fetch(`/app/api${at(id, `/takeover/${takeover}/frames`)}`, { headers: headers(), signal, cache: "no-store" });
 
-/** Fetch a thread as Markdown. */
-export async function exported(id) {
-  const response = await fetch(`/app/api${at(id, "/export")}`, { headers: headers(), cache: "no-store" });
+/** Fetch a thread in a form: `markdown`, or `html`, which plays it. */
+export async function exported(id, form) {
+  const response = await fetch(`/app/api${at(id, `/export?form=${form}`)}`, { headers: headers(), cache: "no-store" });
   if (!response.ok) throw refusal(response.status, await response.text());
   return response.blob();
 }
 
-export function threads({ q = "", before = null, limit = 50, archived = false }, signal) {
+export function threads({ q = "", before = null, limit = 50, archived = false, batch = false }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });
   if (q) query.set("q", q);
   if (before) query.set("before", before);
   if (archived) query.set("archived", "true");
+  if (batch) query.set("batch", "true");
   return ask("GET", `/threads?${query}`, undefined, signal);
 }
 

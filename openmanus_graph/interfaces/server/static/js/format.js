@@ -91,16 +91,5 @@ export function withoutMark(output) {
   return String(output ?? "").replace(/<(untrusted-[0-9a-f]{8})>\n([^]*?)\n<\/\1>/g, "$2");
 }
 
-/** Arguments that say by themselves what a call does. */
-const TELLING = ["command", "action", "code", "query", "url", "path", "inquire", "text"];
-
-/** What a call is about, in one line: what tells most first, the others by their names. */
-export function callSummary(args) {
-  const given = Object.entries(args ?? {});
-  const rank = ([name]) => (TELLING.includes(name) ? TELLING.indexOf(name) : TELLING.length);
-  const parts = given.sort((left, right) => rank(left) - rank(right)).map(([name, value], position) => {
-    const text = firstLine(typeof value === "string" ? value : JSON.stringify(value), 120);
-    return position === 0 && TELLING.includes(name) ? text : `${name}: ${text}`;
-  });
-  return firstLine(parts.join(" · "), 200);
-}
+/** What a call does, in one line; journals of other versions have no titles. */
+export const callTitle = ({ tool, title, args }) => (title ? t(...title) : firstLine(`${tool} ${Object.values(args ?? {})[0] ?? ""}`));

@@ -21,8 +21,9 @@ export function createFrame({ threads, main, panel, onDrop }) {
     ["details", tab("details", t("Details"), "panel")],
   ]);
   nav.append(...tabs.values());
-  const frame = { element, show, toggleDetails, setOpen };
+  const frame = { element, show, back, toggleDetails, setOpen };
   let pane = "run";
+  let before = "run";
   let details = WIDE.matches;
   let open = false; // whether there is a thread that could have details
 
@@ -30,7 +31,13 @@ export function createFrame({ threads, main, panel, onDrop }) {
     return h("button.pane-tab", { type: "button", on: { click: () => show(id) } }, icon(name), h("span", {}, label));
   }
 
+  /** Leave what lay over the details: on a phone it was opened from the run. */
+  function back() {
+    if (NARROW.matches && pane === "details" && before === "run") show("run");
+  }
+
   function show(id) {
+    before = pane;
     if (id === "details") {
       details = true;
     } else if (!WIDE.matches && !NARROW.matches && id === "threads") details = false;

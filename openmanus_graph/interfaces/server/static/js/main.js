@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { fill, h } from "./dom.js";
 import { createFrame } from "./frame.js";
 import { chooseLanguage, language, t } from "./i18n.js";
+import { notify } from "./notify.js";
 import { openSession } from "./session.js";
 import { listen } from "./shortcuts.js";
 import { applyTheme, nextTheme } from "./theme.js";
@@ -28,6 +29,7 @@ import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
 import { createUsage } from "./views/usage.js";
 import { createWelcome } from "./views/welcome.js";
+import { statusSentence } from "./words/status.js";
 
 const DONE = { type: "respond", message: "Done." };
 
@@ -35,6 +37,7 @@ let options = null;
 let session = null;
 let draft = null; // a thread that was made for uploads before its first task
 let lastStatus = "";
+let away = false; // whether the server did not answer
 let planShown = false;
 
 const announcer = createAnnouncer(document.getElementById("live"));
@@ -45,20 +48,27 @@ const uploads = createUploads({
   onDone: () => files.reload(),
 });
 
-const fileAddress = (path) => files.find(path)?.url ?? null;
+/** How texts name the thread's files. */
+const named = { file: (path) => files.find(path) ?? null, openFile };
 
 async function openFile(path) {
   if (!files.find(path)) await files.reload();
   const file = files.find(path);
-  if (file) preview.open(file, { fileAddress, openFile });
+  if (file) showFile(file);
   else problem(new Error(t("The file {path} is no longer there.", { path })));
 }
 
+function showFile(file) {
+  preview.open(file, named);
+  frame.show("details");
+}
+
 const timeline = createTimeline({
-  fileAddress,
-  openFile,
+  ...named,
   canGoBack: () => session !== null && session.model.status !== "running" && session.info?.startable !== false,
   goBack: (row) => history.goBack(row).catch(problem),
+  edit: (row) => history.edit(row).catch(problem),
+  regenerate: (row) => history.regenerate(row).catch(problem),
   output: () => api.output(session.id),
 });
 
@@ -130,6 +140,11 @@ const threads = createThreads({
   create: () => newTask(),
   removed: (id) => { if (session?.id === id) newTask(); },
   problem,
+  answered: (yes) => {
+    if (away === !yes) return;
+    away = !yes;
+    draw();
+  },
 });
 
 const account = createAccount(async () => {
@@ -143,11 +158,14 @@ const account = createAccount(async () => {
 threads.element.append(account.element);
 
 const files = createFiles({
-  open: (file) => preview.open(file, { fileAddress, openFile }),
+  open: showFile,
   attach: (chosen) => uploads.add(chosen),
-  changed: () => timeline.refresh(),
+  changed: () => {
+    timeline.refresh();
+    preview.refresh(files.find);
+  },
 });
-const preview = createPreview();
+const preview = createPreview(() => frame.back());
 const plan = createPlan();
 const browserView = createScreenView({
   load: api.browser,
@@ -172,7 +190,7 @@ const panel = createPanel([
   { id: "browser", label: t("Browser"), view: browserView },
   { id: "steps", label: t("Steps"), view: history },
   { id: "desktop", label: t("Desktop"), view: desktopView },
-], () => frame.show("details"));
+], () => frame.show("details"), preview.element);
 
 const header = createHeader({
   stop: () => stopRun(),
@@ -184,7 +202,6 @@ const header = createHeader({
   details: () => frame.toggleDetails(),
   rename: () => renaming.open(session.id, session.info?.title ?? ""),
   share: () => sharing.open(session.id),
-  export: () => exportThread(session.id).catch(problem),
   language: (code) => {
     chooseLanguage(code);
     location.reload();
@@ -223,6 +240,7 @@ const tokenForm = createTokenForm(async (token) => {
 let help = null;
 
 function problem(error) {
+  if (error.status === 0 && !header.banner.hidden) return; // one banner is enough
   trouble.hidden = false;
   fill(trouble, h("span", {}, error.message),
     h("button.btn.link", { type: "button", on: { click: () => { trouble.hidden = true; } } }, t("Dismiss")));
@@ -232,12 +250,6 @@ async function watchDemo() {
   const id = await api.startDemo();
   openThread(id);
   threads.refresh();
-}
-
-async function exportThread(id) {
-  const address = URL.createObjectURL(await api.exported(id));
-  h("a", { href: address, download: `${id}.md` }).click();
-  URL.revokeObjectURL(address);
 }
 
 /** Take over a model that was just set up; what was written stays. */
@@ -258,6 +270,7 @@ async function stopRun() {
 
 function openThread(id, { push = true } = {}) {
   session?.close();
+  preview.close();
   if (id !== draft) uploads.forget(); // else they belong to this thread, and say what did not arrive
   draft = null;
   trouble.hidden = true;
@@ -265,7 +278,11 @@ function openThread(id, { push = true } = {}) {
   planShown = false;
   let shownInfo = null;
   const opened = openSession(id, {
-    onEvents: (events) => announcer.events(events),
+    onEvents: (events) => {
+      announcer.events(events);
+      const end = events.findLast((event) => event.type === "final");
+      if (end) notify(id, opened.info?.title || "OpenManus", statusSentence(end.status, end.stop_reason));
+    },
     onChange: () => {
       if (opened.info !== shownInfo) {
         if (!shownInfo) {
@@ -285,6 +302,7 @@ function openThread(id, { push = true } = {}) {
 
 function newTask({ push = true } = {}) {
   session?.close();
+  preview.close();
   session = null;
   uploads.forget();
   draft = null;
@@ -308,7 +326,8 @@ function draw() {
   frame.setOpen(session !== null);
   timeline.element.hidden = session === null;
   header.show(session, options ?? {});
-  header.connection(session);
+  header.connection(session, away);
+  main.classList.toggle("away", !header.banner.hidden);
   drawElsewhere(session?.info);
   approvals.show(model?.questions ?? new Map());
   const wrote = composer.element.contains(document.activeElement);
@@ -375,7 +394,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(preview.element, ...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, inbox.element, usage.element, takeover.element);
+document.body.append(...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, inbox.element, usage.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

@@ -16,6 +16,7 @@ const MAX_CHARS = 200_000;
 const DEEPEST = 40;
 const MANY_MARKS = 400; // in one paragraph
 const BUDGET_MS = 400;
+const LONGEST_NAME = 300; // of a file
 
 /** The lexer, but for text that is made, or happens, to keep it busy for minutes: that stays as it is. */
 class PatientLexer extends Lexer {
@@ -45,20 +46,20 @@ function asText(source, tokens) {
  *
  * @param {string} text
  * @param {object} [options]
- * @param {(path: string) => string|null} [options.fileAddress]  Address of a file of the thread that a
- *   relative link or picture names, or null if there is none.
+ * @param {(path: string) => object|null} [options.file]  The file of the thread that a link, a picture
+ *   or a word names, or null if there is none.
  * @param {(path: string) => void} [options.openFile]  Shows such a file.
  * @param {boolean} [options.growing]  Whether more of the text is still to come.
  * @returns {HTMLElement}
  */
-export function markdown(text, { fileAddress = () => null, openFile = () => {}, growing = false } = {}) {
+export function markdown(text, { file = () => null, openFile = () => {}, growing = false } = {}) {
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
     const tokens = new PatientLexer({ gfm: true }).lex(shown);
     const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
     const outline = { highest: Math.min(...depths), last: 1 };
-    body.append(...blocks(tokens, { fileAddress, openFile, growing, depth: 0, outline }));
+    body.append(...blocks(tokens, { file, openFile, growing, depth: 0, outline }));
   } catch {
     body.append(h("pre.plain", {}, shown)); // no text may keep the page from showing it
   }
@@ -69,7 +70,7 @@ export function markdown(text, { fileAddress = () => null, openFile = () => {}, 
 function blocks(tokens, context) {
   if (context.depth > DEEPEST) return [document.createTextNode(tokens.map((t) => t.raw).join(""))];
   const inner = { ...context, depth: context.depth + 1 };
-  return tokens.map((token) => (BLOCKS[token.type] ?? plain)(token, inner)).filter(Boolean);
+  return tokens.map((token) => (BLOCKS[token.type] ?? plain)(token, inner)).flat(Infinity).filter(Boolean);
 }
 
 function inlines(tokens, context) {
@@ -81,13 +82,27 @@ function inlines(tokens, context) {
 const plain = (token) => breakable(token.raw ?? "");
 const unescaped = (token) => breakable(token.text);
 
+/** A text whose words that are names of the thread's files open these. */
+function named(token, context) {
+  const parts = token.text.split(/([^\p{L}\p{N}_\-./]+)/u);
+  const found = parts.map((part) => {
+    const [, path, rest] = /^(.*?)([.]*)$/.exec(part);
+    return path.length <= LONGEST_NAME && path.includes(".") && context.file(path) ? [fileLink(path, context, path), rest] : null;
+  });
+  if (!found.some(Boolean)) return unescaped(token);
+  return parts.map((part, index) => found[index] ?? breakable(part));
+}
+
+const fileLink = (path, context, ...children) =>
+  h("button.inline-link", { type: "button", on: { click: () => context.openFile(path) } }, children);
+
 const BLOCKS = {
   space: () => null,
   def: () => null,
   hr: () => h("hr"),
   heading: (one, c) => h(`h${headingLevel(one.depth, c.outline)}`, {}, inlines(one.tokens, c)),
   paragraph: (one, c) => h("p", {}, inlines(one.tokens, c)),
-  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : unescaped(one)),
+  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : named(one, c)),
   code: (token, c) => codeBlock(token.text, token.lang ?? "", c.growing),
   blockquote: (one, c) => h("blockquote", {}, blocks(one.tokens, c)),
   list: (one, c) => {
@@ -103,12 +118,13 @@ const BLOCKS = {
 };
 
 const INLINES = {
-  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : unescaped(one)),
+  text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : c.linked ? unescaped(one) : named(one, c)),
   escape: unescaped,
   strong: (one, c) => h("strong", {}, inlines(one.tokens, c)),
   em: (one, c) => h("em", {}, inlines(one.tokens, c)),
   del: (one, c) => h("del", {}, inlines(one.tokens, c)),
-  codespan: (one) => h("code", {}, breakable(one.text)),
+  codespan: (one, c) => (!c.linked && one.text.length <= LONGEST_NAME && c.file(one.text)
+    ? fileLink(one.text, c, h("code", {}, one.text)) : h("code", {}, breakable(one.text))),
   br: () => h("br"),
   link,
   image: picture,
@@ -145,11 +161,9 @@ function tableCell(tag, cell, context) {
 }
 
 function link(token, context) {
-  const children = inlines(token.tokens, context);
+  const children = inlines(token.tokens, { ...context, linked: true });
   const path = ownPath(token.href);
-  if (path !== null && context.fileAddress(path) !== null) {
-    return h("button.inline-link", { type: "button", on: { click: () => context.openFile(path) } }, children);
-  }
+  if (path !== null && context.file(path)) return fileLink(path, context, children);
   const address = safeAddress(token.href);
   if (address === null) return h("span", { title: token.href }, children);
   return h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, children);
@@ -157,8 +171,8 @@ function link(token, context) {
 
 function picture(token, context) {
   const path = ownPath(token.href);
-  const address = path === null ? null : context.fileAddress(path);
-  if (address === null) return h("span.muted", {}, `[${t("picture")}: ${token.text || token.href}]`);
+  const address = path === null ? null : context.file(path)?.url;
+  if (!address) return h("span.muted", {}, `[${t("picture")}: ${token.text || token.href}]`);
   return h("img", { src: address, alt: token.text || token.href, loading: "lazy" });
 }
 

@@ -8,6 +8,7 @@ import { listen } from "./shortcuts.js";
 import { applyTheme, nextTheme } from "./theme.js";
 import { createHeader } from "./views/header.js";
 import { createPlan } from "./views/plan.js";
+import { createPreview } from "./views/preview.js";
 import { createTimeline } from "./views/timeline.js";
 
 /** Events after which there is something new to read. */
@@ -24,7 +25,7 @@ function waitFor(event, before) {
   return took > 0 ? Math.min(took, LONGEST_MS) : UNTIMED_MS[event.type] ?? SOON_MS;
 }
 
-const { title, events } = JSON.parse(document.getElementById("run").textContent);
+const { title, events, files } = JSON.parse(document.getElementById("run").textContent);
 const stops = events.flatMap((event, index) => (STOPS.has(event.type) ? [index + 1] : []));
 if (stops.at(-1) !== events.length) stops.push(events.length);
 
@@ -34,8 +35,14 @@ let timer = null;
 let speed = 1;
 
 const announcer = createAnnouncer(document.getElementById("live"));
+const byPath = new Map(files.map((file) => [file.path, { ...file, download: file.url }]));
+const preview = createPreview();
+const named = {
+  file: (path) => byPath.get(path.replace(/^\.\//, "")) ?? null,
+  openFile: (path) => preview.open(byPath.get(path), named),
+};
 const timeline = createTimeline({
-  fileAddress: () => null,
+  ...named,
   canGoBack: () => false,
   now: () => Date.parse(events[position - 1]?.ts),
 });
@@ -131,7 +138,7 @@ document.documentElement.lang = { en: "en", zh: "zh-Hans" }[language];
 document.querySelector(".skip").textContent = t("Skip to the run");
 applyTheme();
 document.getElementById("app").append(
-  h("main.player", { id: "run-shown", tabIndex: -1, aria: { labelledby: "title" } }, header.element, planBox, timeline.element, bar));
+  h("main.player", { id: "run-shown", tabIndex: -1, aria: { labelledby: "title" } }, header.element, planBox, timeline.element, preview.element, bar));
 listen({
   " ": () => toggle(),
   ArrowLeft: () => step(-1),

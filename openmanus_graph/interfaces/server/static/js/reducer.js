@@ -24,10 +24,14 @@ export function newModel() {
     answering: "",
     usage: noUsage(),
     artifacts: [],
+    results: new Map(),
     filesRevision: 0,
     browserRevision: 0,
     desktopRevision: 0,
     scopes: new Map(),
+    groups: new Map(), // the rows of the steps and subagents of this task, by their names
+    grouped: false,
+    within: [], // the versions that what comes next belongs to
   };
 }
 
@@ -49,6 +53,9 @@ export function apply(model, events) {
   return model;
 }
 
+const REASONING = "Reasoning: ";
+const MESSAGES = new Set(["task", "again"]);
+
 const HANDLERS = {
   live(model, event) {
     model.caughtUp = true;
@@ -65,13 +72,17 @@ const HANDLERS = {
     model.stopReason = null;
     model.activity = { kind: "starting" };
     model.run = { agent: event.agent, model: event.model, task: event.task, options: event.options ?? null };
-    if (kind === "again") dropAfter(model, event);
+    const versions = kind === "again" ? dropAfter(model, event) : null;
     if (kind !== "answer" && kind !== "resume") {
       model.scopes.clear(); // what went on before has nothing to do with this
+      model.groups.clear();
       model.step = 0;
       model.usage = noUsage();
     }
-    if (kind === "again") add(model, event, { kind: "again", text: event.message ?? "" });
+    if (kind === "again") {
+      const row = add(model, event, { kind: "again", text: event.message ?? "", edited: Boolean(event.edited), agent: event.agent, versions });
+      versions?.push(row);
+    }
     else if (kind === "resume") add(model, event, { kind: "resume" });
     else if (kind === "start") add(model, event, { kind: "task", text: event.task, agent: event.agent });
   },
@@ -92,6 +103,7 @@ const HANDLERS = {
   token(model, event) {
     const row = scopeOf(model, event).think;
     if (!row?.open) return;
+    row.answered ??= event.ts;
     row.text += event.text;
     touch(model, row);
   },
@@ -99,7 +111,10 @@ const HANDLERS = {
   think_end(model, event) {
     const scope = scopeOf(model, event);
     if (!event.ns) model.step = event.step;
-    if (!scope.think?.open) scope.think = addThink(model, event); // a stored reply has no start
+    if (!scope.think?.open) { // a stored reply has no start
+      scope.think = addThink(model, event);
+      if (scope.reasoning) reasoned(model, scope, event);
+    }
     model.usage = plus(model.usage, event.usage);
     const { text, usage, seconds } = event;
     Object.assign(scope.think, { text, usage, seconds, open: false });
@@ -134,7 +149,18 @@ const HANDLERS = {
   },
 
   notice(model, event) {
-    add(model, event, { kind: "notice", level: event.level, text: event.text });
+    const last = model.rows.at(-1);
+    const { level, text } = event;
+    if (level === "info" && text.startsWith(REASONING)) {
+      const scope = scopeOf(model, event);
+      scope.reasoning = text.slice(REASONING.length);
+      if (scope.think?.open) reasoned(model, scope, event);
+      return;
+    }
+    if (last?.kind === "notice" && last.level === level && last.ns === (event.ns ?? "") && shape(last.text) === shape(text)) {
+      Object.assign(last, { text, times: last.times + 1 }); // it counts, as attempts do
+      touch(model, last);
+    } else add(model, event, { kind: "notice", level, text, times: 1 });
   },
 
   steer(model, event) {
@@ -185,8 +211,13 @@ const HANDLERS = {
       last.sources = event.sources;
       touch(model, last);
     }
+    const fresh = model.artifacts.filter(({ path, size }) => model.results.get(path) !== size);
+    model.results = new Map(model.artifacts.map(({ path, size }) => [path, size]));
     add(model, event, {
       kind: "final",
+      said: last?.text ?? "",
+      thought: last ? { ts: last.ts } : null,
+      fresh: fresh.map(({ path }) => path),
       claims: event.claims,
       sources: event.sources ?? [],
       status: event.status,
@@ -217,15 +248,30 @@ function changedPlan(known, event) {
   return (event.order ?? [...steps.keys()]).map((id) => steps.get(id)).filter(Boolean);
 }
 
+/** A step or a subagent is one row, whose parts lie under it; it counts them and says how it stands. */
 function planStep(model, event) {
   const step = model.plan.find((one) => one.id === event.id);
-  const begins = event.type === "step_start";
-  const before = model.rows.findLast((row) => row.kind === "step" && row.id === event.id);
-  add(model, event, { kind: "step", goesOn: begins && Boolean(before?.begins), id: event.id, text: step?.text ?? "", executor: event.executor,
-    status: event.status, begins, subagent: Boolean(event.namespace) });
-  model.plan = model.plan.map((one) => (one === step ? { ...one, status: event.status } : one));
+  const path = [event.ns, event.id].filter(Boolean).join("/");
+  const { id, executor, status, seconds, cost_usd: cost } = event;
+  let row = model.groups.get(path);
+  if (!row || row.dropped) {
+    model.grouped = true;
+    row = add(model, event, { kind: "step", id, subagent: Boolean(event.namespace), parts: 0, newest: null, begun: event.ts });
+    model.groups.set(path, row);
+  }
+  if (event.type === "step_start" && row.status !== "in_progress") row.begun = event.ts;
+  Object.assign(row, { executor, status, text: step?.text ?? row.text ?? "", seconds: seconds ?? row.seconds, cost: cost ?? row.cost });
+  touch(model, row);
+  model.plan = model.plan.map((one) => (one === step ? { ...one, status } : one));
   model.planRevision = model.revision;
 }
+
+/** The row of the step or subagent in which something happened; a further attempt has a number behind its name. */
+function groupOf(model, ns) {
+  return model.groups.get(ns) ?? model.groups.get(ns.replace(/\/[^/]*$/, ""));
+}
+
+const shape = (text) => text.replace(/\d+(\.\d+)?/g, "#");
 
 /** Journals of other versions do not say what began a run. */
 function guessKind(model, event) {
@@ -237,26 +283,41 @@ function guessKind(model, event) {
 /** The steps of a plan run at once, each in a graph of its own. */
 function scopeOf(model, event) {
   const name = event.ns ?? "";
-  if (!model.scopes.has(name)) model.scopes.set(name, { think: null, calls: new Map(), plan: [] });
+  if (!model.scopes.has(name)) model.scopes.set(name, { think: null, reasoning: "", calls: new Map(), plan: [] });
   return model.scopes.get(name);
 }
 
 function add(model, event, fields) {
+  const group = event.ns ? groupOf(model, event.ns) : undefined;
   const row = { key: model.rows.length, ts: event.ts, ns: event.ns ?? "", run: event.run ?? "",
-    revision: model.revision, dropped: false, ...fields };
+    revision: model.revision, dropped: false, within: [...model.within], group: group?.key, ...fields };
   model.rows.push(row);
+  if (group && ["think", "call"].includes(row.kind)) {
+    group.parts += row.kind === "call" ? 1 : 0;
+    if (row.kind === "call") group.newest = row;
+    touch(model, group);
+  }
   return row;
 }
 
 function addThink(model, event) {
   return add(model, event, {
-    kind: "think", step: event.step, text: "", open: true, usage: null, seconds: null,
+    kind: "think", step: event.step, text: "", reasoning: "", reasonedS: null, open: true, usage: null, seconds: null,
   });
+}
+
+/** The reply that is being made has the reasoning before it, and how long that took. */
+function reasoned(model, scope, event) {
+  const row = scope.think;
+  const took = (Date.parse(row.answered ?? event.ts) - Date.parse(row.ts)) / 1000;
+  Object.assign(row, { reasoning: scope.reasoning, reasonedS: took > 0 ? took : null });
+  scope.reasoning = "";
+  touch(model, row);
 }
 
 function addCall(model, event, step = 0) {
   return add(model, event, {
-    kind: "call", callId: event.call_id, tool: event.tool, args: event.args ?? {}, step,
+    kind: "call", callId: event.call_id, tool: event.tool, args: event.args ?? {}, title: event.title ?? null, step,
     ok: null, seconds: null, output: "", waiting: false, cut: false,
   });
 }
@@ -278,8 +339,25 @@ function closeQuestion(model, id, answer) {
   model.questions.delete(id);
 }
 
+/**
+ * Return the rows in the order in which they are shown: of what was done again, the version that is
+ * chosen, and the parts of a step or a subagent under it.
+ *
+ * @param {(row: object) => boolean} isOpen
+ * @param {(versions: object[]) => number} chosen
+ */
+export function shownRows(model, isOpen, chosen = (versions) => versions.length - 1) {
+  const again = model.rows.some((row) => row.versions);
+  const rows = again ? model.rows.filter((row) => row.within.every(({ versions, index }) => chosen(versions) === index)) : model.rows;
+  if (!model.grouped) return rows;
+  const parts = Map.groupBy(rows, (row) => row.group);
+  const under = (key) => (parts.get(key) ?? []).flatMap((row) => [row, ...(row.kind === "step" && isOpen(row) ? under(row.key) : [])]);
+  return under(undefined);
+}
+
 /** When a run is over, what is still open was cut off or waits for somebody. */
 function settleRows(model) {
+  for (const row of model.groups.values()) touch(model, row);
   for (const { think, calls } of model.scopes.values()) {
     if (think?.open) {
       think.open = false;
@@ -293,15 +371,32 @@ function settleRows(model) {
   }
 }
 
-/** Going back to a checkpoint: what began after it counts no more. */
+/**
+ * Going back to a checkpoint: what began after it counts no more, and neither does the message that is
+ * replaced by an edited one. Returns the versions of what begins here, the newest of which is still to
+ * be added; null if nothing is taken back.
+ */
 function dropAfter(model, event) {
   const at = Date.parse(event.checkpoint_at ?? "");
-  for (const row of model.rows) {
-    if (row.dropped || !(Date.parse(row.ts) > at)) continue;
+  const taken = model.rows.filter((row) => !row.dropped && Date.parse(row.ts) > at);
+  if (event.edited) {
+    const replaced = model.rows.findLast((row) => !row.dropped && MESSAGES.has(row.kind) && Date.parse(row.ts) <= at);
+    if (replaced && !taken.some((row) => MESSAGES.has(row.kind))) taken.unshift(...model.rows.slice(replaced.key).filter((row) => !row.dropped && !taken.includes(row)));
+  }
+  if (!event.edited && MESSAGES.has(taken[0]?.kind)) taken.shift(); // sent a moment after the checkpoint
+  const [first] = taken;
+  const versions = first && (first.versions ?? [first]);
+  for (const row of taken) {
     row.dropped = true;
+    row.within = [...row.within, { versions, index: versions.length - 1 }];
     touch(model, row);
   }
+  if (first) first.versions = versions;
+  model.within = model.within.filter((one) => !one.versions.at(-1).dropped);
+  if (first) model.within.push({ versions, index: versions.length });
+  model.results = new Map(); // it may be made again
   for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+  return versions ?? null;
 }
 
 function lastSaid(model) {

@@ -79,7 +79,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
     const last = indexAt(scrolled + shownHeight + OVERSCAN_PX);
     for (let i = indexAt(scrolled - OVERSCAN_PX); i <= last && i < rows.length; i += 1) wanted.add(i);
     for (const { index, element } of drawn.values()) {
-      if (element.contains(document.activeElement)) wanted.add(index);
+      if (index < rows.length && element.contains(document.activeElement)) wanted.add(index);
     }
     for (const [key, { index, element }] of drawn) {
       if (wanted.has(index) && rows[index]?.key === key) continue;

@@ -3,11 +3,13 @@
 import { copyButton } from "../copy.js";
 import { editOf } from "../diff.js";
 import { h, icon } from "../dom.js";
-import { callSummary, duration, firstLine, withoutMark } from "../format.js";
+import { callTitle, duration, firstLine, withoutMark } from "../format.js";
 import { colour } from "../highlight.js";
 import { t } from "../i18n.js";
 import { difference } from "./difference.js";
 
+/** What these return is shown by other rows. */
+const SAID_ELSEWHERE = new Set(["delegate", "terminate", "planning"]);
 const SHOWN_CHARS = 60_000;
 const LIVE = { bash: "bash", python_execute: "python" };
 const CODE = { code: "python", command: "bash" };
@@ -17,22 +19,22 @@ export function callCard(row, context) {
   const open = context.isOpen(row) ?? row.ok === false;
   const [state, word] = stateOf(row);
   const edit = editOf(row.tool, row.args);
-  const summary = edit ? `${edit.command} ${edit.path}` : callSummary(row.args);
+  const title = callTitle(row);
   const head = h("button.call-head", {
     type: "button",
     aria: { expanded: String(open) },
     on: { click: () => context.toggle(row, !open) },
   },
     h(`span.state.${state}`, { title: word }, state === "running" ? h("span.spinner") : icon(ICONS[state])),
-    h("span.tool", {}, row.tool),
-    h("span.summary", {}, summary),
+    h("span.summary", { title }, title),
+    !title.startsWith(row.tool) && h("span.tool", {}, row.tool),
     h("span.took", { data: { since: state === "running" ? row.ts : "" } },
       row.seconds ? duration(row.seconds) : word),
     icon(open ? "up" : "down"),
   );
-  const preview = !open && row.ok !== null && firstLine(withoutMark(row.output), 160);
+  const preview = !open && row.ok !== null && !SAID_ELSEWHERE.has(row.tool) && firstLine(withoutMark(row.output), 160);
   return [
-    `${row.tool}, ${word}`,
+    `${title}, ${word}`,
     h(`div.call.${state}`, {}, head,
       preview && h("div.preview", {}, preview),
       state === "running" && h("div.preview", { hidden: true, data: { live: LIVE[row.tool] ?? "" } }),

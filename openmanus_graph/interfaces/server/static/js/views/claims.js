@@ -15,7 +15,8 @@ const WORDS = {
 /** Return how many claims of an answer were found, in words; empty if it has none. */
 export function countOfClaims({ checked = 0, found = 0, not_found: missing = 0 } = {}) {
   if (!checked) return "";
-  return `${tn(checked, "{n} figure", "{n} figures")}: ${t("{found} found, {missing} not found", { found, missing })}`;
+  return missing ? `${tn(checked, "{n} figure", "{n} figures")}: ${t("{found} found, {missing} not found", { found, missing })}`
+    : tn(checked, "{n} figure has a source", "{n} figures have a source");
 }
 
 /**
@@ -66,11 +67,11 @@ function toggle(control, source, nameOfCall) {
 /** Where a claim comes from: the words about it, the source, and its line there. */
 export function card(source, nameOfCall) {
   const address = safeAddress(source.source);
-  const name = source.source || (source.call_id && nameOfCall(source.call_id));
+  const name = address ? source.source : (source.call_id && nameOfCall(source.call_id)) || source.source;
   return h("div.claim-source", { role: "note" },
     h("strong", {}, source.text), " ", WORDS[source.kind]?.() ?? "",
     name && h("div", {}, address
       ? h("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, name)
-      : h("code", {}, name), source.call_id && h("span.muted", {}, ` ${source.call_id}`)),
-    source.excerpt && h("pre.code", { tabIndex: 0 }, source.excerpt));
+      : h("code", {}, name)),
+    source.excerpt && source.kind !== "derived" && h("pre.code", { tabIndex: 0 }, source.excerpt));
 }

@@ -141,7 +141,13 @@ export function createComposer(actions) {
     fill(again,
       h("span", {}, statusSentence(model.status, model.stopReason)),
       name && h("label.inline", {}, h("span", {}, t("Go on with up to")), input, h("span", {}, RAISED[name])),
-      button(t("Resume"), go, { kind: "primary", iconName: "play" }));
+      model.status === "failed" && button(t("Change the model"), chooseModel, {}),
+      button(model.status === "failed" ? t("Try again") : t("Resume"), go, { kind: "primary", iconName: "play" }));
+  }
+
+  function chooseModel() {
+    details.open = true;
+    options.element.querySelector("#model").focus();
   }
 
   let offered = {};
@@ -176,7 +182,8 @@ export function createComposer(actions) {
       message.placeholder = placeholder;
       label.textContent = name;
       send.querySelector("span").textContent = verb;
-      details.hidden = mode === "steer";
+      if (mode === "steer") details.open = false;
+      details.classList.toggle("unseen", mode === "steer"); // Send stays in its place
       const elsewhere = session?.info?.startable === false || isDemo(session?.info);
       form.hidden = elsewhere || (status === "waiting" && !message.value.trim());
       if (model) drawResume(model);

@@ -1,5 +1,6 @@
 /** Help, and the token when the server wants one. */
 
+import { canNotify, notifies, setNotify } from "../notify.js";
 import * as api from "../api.js";
 import { button, h } from "../dom.js";
 import { t } from "../i18n.js";
@@ -8,11 +9,13 @@ import { SHORTCUTS, setShortcuts, shortcutsOn } from "../shortcuts.js";
 /** Build the help. */
 export function createHelp(version) {
   const box = h("input", { type: "checkbox", checked: shortcutsOn(), on: { change: () => setShortcuts(box.checked) } });
+  const told = h("input", { type: "checkbox", checked: notifies(), on: { change: async () => { told.checked = await setNotify(told.checked); } } });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "help-title" } },
     h("h2", { id: "help-title" }, t("Keyboard and help")),
     h("p", {}, t("Tab goes through everything; Enter sends, Shift+Enter begins a new line. Where you do not write, single keys do this:")),
     h("dl.keys", {}, SHORTCUTS.map(([keys, words]) => h("div", {}, h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, words)))),
     h("label.check", {}, box, h("span", {}, t("Use single keys"))),
+    canNotify() && h("label.check", {}, told, h("span", {}, t("Notify me when a run ends or asks while I look elsewhere"))),
     h("p", {}, t("Drop files anywhere to put them into the workspace. While the agent works, a message corrects it: it reads it at its next step.")),
     h("p.muted", {}, `OpenManus ${version}`),
     h("div.buttons", {}, button(t("Close"), () => dialog.close(), { kind: "primary" })));

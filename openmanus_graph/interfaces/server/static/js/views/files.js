@@ -4,6 +4,7 @@ import * as api from "../api.js";
 import { button, fill, h, icon } from "../dom.js";
 import { ago, bytes } from "../format.js";
 import { t } from "../i18n.js";
+import { downloadLink } from "./artifact.js";
 
 const SETTLE_MS = 400;
 
@@ -28,7 +29,7 @@ export function createFiles(actions) {
   const element = h("div.panel-body", {},
     h("div.panel-tools", {}, filter, button(t("Upload"), () => chooser.click(), { iconName: "clip" }), chooser),
     note, list, place);
-  let files = [];
+  let files = new Map();
   let thread = null;
   let timer = null;
   let revision = -1;
@@ -41,25 +42,25 @@ export function createFiles(actions) {
     try {
       const answer = await api.files(id);
       if (id !== thread) return;
-      const before = names();
-      files = answer.files;
-      if (names() !== before) actions.changed();
+      const before = state();
+      files = new Map(answer.files.map((file) => [file.path, file]));
+      if (state() !== before) actions.changed();
       place.textContent = answer.workspace + (answer.truncated ? ` (${t("only the first files are listed")})` : "");
       draw();
     } catch (error) {
       if (id !== thread) return;
       failed = true;
-      note.textContent = error.message;
+      note.textContent = error.status === 0 ? "" : error.message; // a banner says it
     }
   }
 
-  const names = () => files.map((file) => file.path).join("\n");
+  const state = () => [...files.values()].map((file) => `${file.path} ${file.modified} ${file.size}`).join("\n");
 
   function draw() {
     const words = filter.value.toLowerCase();
-    const shown = files.filter((file) => file.path.toLowerCase().includes(words));
-    filter.hidden = files.length < 8;
-    note.textContent = files.length ? "" : t("No files yet. Drop some here, or choose Upload.");
+    const shown = [...files.values()].filter((file) => file.path.toLowerCase().includes(words));
+    filter.hidden = files.size < 8;
+    note.textContent = files.size ? "" : t("No files yet. Drop some here, or choose Upload.");
     fill(list, shown.map((file) => h("li", {},
       h("button.file", { type: "button", on: { click: () => actions.open(file) } },
         icon(file.view === "image" ? "image" : "file"),
@@ -67,21 +68,20 @@ export function createFiles(actions) {
         h("span.facts.muted", {},
           made.has(file.path) && h("span.tag", { title: t("Made or changed by the last run") }, t("changed")),
           h("span", {}, bytes(file.size)), h("span.when", {}, ago(file.modified)))),
-      h("a.btn.icon.quiet", { href: file.download, download: file.path.split("/").pop(),
-        aria: { label: t("Download {path}", { path: file.path }) }, title: t("Download") }, icon("download")))));
+      downloadLink(file, "icon quiet"))));
   }
 
   return {
     element,
     /** Find a file that a link or a result names. */
-    find: (path) => files.find((file) => file.path === path.replace(/^\.\//, "")),
+    find: (path) => files.get(path.replace(/^\.\//, "")),
     reload: () => thread && load(thread),
     show(session) {
       const id = session?.id ?? null;
       const next = session?.model.filesRevision ?? -1;
       if (id !== thread) {
         thread = id;
-        files = [];
+        files = new Map();
         revision = -1;
         place.textContent = "";
         draw();

@@ -10,8 +10,7 @@ export function createHeader(actions) {
   const title = h("h1", { id: "title" }, t("New task"));
   const when = (action, ...rest) => action && button(...rest);
   const rename = button("", actions.rename, { kind: "icon quiet small", iconName: "pencil", title: t("Rename the thread"), hidden: true });
-  const exporting = button("", actions.export, { kind: "icon quiet", iconName: "download", title: t("Save the thread as Markdown"), hidden: true });
-  const sharing = button("", actions.share, { kind: "icon quiet", iconName: "share", title: t("Share the thread"), hidden: true });
+  const sharing = button("", actions.share, { kind: "icon quiet", iconName: "share", title: t("Save or share the thread"), hidden: true });
   const other = Object.keys(LANGUAGES).find((code) => code !== language);
   const mark = { en: "EN", zh: "中" }[other];
   const shownModel = h("span.model.muted", { title: t("The model of the last run") });
@@ -24,7 +23,7 @@ export function createHeader(actions) {
   const link = h("div.banner", { hidden: true, role: "status" });
   const element = h("header.bar", {},
     h("div.bar-row", {}, h("div.bar-title", {}, title, rename),
-    h("div.bar-tools", {}, stop, sharing, exporting,
+    h("div.bar-tools", {}, stop, sharing,
     h("button.btn.icon.quiet.language", { type: "button", lang: other, title: LANGUAGES[other],
       aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
@@ -59,7 +58,6 @@ export function createHeader(actions) {
       const name = plain(session ? session.info?.title || firstTask(model) || t("Untitled") : t("New task"));
       if (title.textContent !== name) title.textContent = title.title = name;
       rename.hidden = !actions.rename || !session || model.status === "new";
-      exporting.hidden = !actions.export || !session || model.status === "new";
       sharing.hidden = !actions.share || !session || model.status === "new";
       shownModel.textContent = model?.run?.model ?? "";
       document.title = session ? `${badge(model.status)}${name} – OpenManus` : "OpenManus";
@@ -78,14 +76,14 @@ export function createHeader(actions) {
         || statusReason(model.status, model.stopReason);
       drawMeter(session, defaults);
     },
-    /** Say that the connection is away, or that it is back. */
-    connection(session) {
-      const state = session?.connection;
+    /** Say that the connection is away, or that it is back; without a thread, whether the server is. */
+    connection(session, away) {
+      const state = session ? session.connection : { connected: !away, status: 0 };
       const lost = state && !state.connected && !state.first;
       link.hidden = !lost;
       if (!lost) return;
       if (state.retryInMs === undefined) {
-        fill(link, icon("info"), h("span", {}, state.status === 404
+        fill(link, icon("info"), h("span", {}, state.status === 0 ? t("The server does not answer. Is it still running?") : state.status === 404
           ? t("There is no such thread on this server. Start a new task, or choose another thread.")
           : state.status === 401 ? t("The server does not accept the token.") : t("The server answered with {status}.", { status: state.status })));
         return;

@@ -6,6 +6,7 @@ import { createChanges } from "./changes.js";
 import { clock } from "../format.js";
 import { t } from "../i18n.js";
 
+const READ = "before the message was read";
 /** Nodes before which nobody wants to begin again. */
 const INNER = new Set(["stuck_check", "terminate", "review_step", "finalize"]);
 
@@ -32,21 +33,35 @@ export function createHistory(again) {
       const checkpoints = await api.checkpoints(id);
       if (id === thread) draw(checkpoints);
     } catch (error) {
-      if (id === thread) note.textContent = error.message;
+      if (id === thread && error.status !== 0) note.textContent = error.message;
     }
   }
 
   function draw(all) {
+    nameSteps(all);
     const checkpoints = all.filter((one) => !one.next.every((node) => INNER.has(node)));
     note.textContent = checkpoints.length ? "" : t("No steps are saved yet.");
     fill(list, checkpoints.map((one, index) => h("li", {},
-      h("div", {}, h("div.plan-text", {}, labelOf(one)),
+      h("div", {}, h("div.plan-text", {}, one.name),
         h("div.muted", {}, [clock(one.at), one.current && t("now")].filter(Boolean).join(" · "))),
       changed(one, checkpoints[index + 1]) && button(t("Changes"),
         () => changes.open(thread, checkpoints[index + 1].snapshot, one.snapshot),
         { kind: "quiet", aria: { label: t("What changed in the files before {time}", { time: clock(one.at) }) } }),
       !one.current && button(t("Go back here"), () => dialog.open(one),
-        { disabled: running, aria: { label: t("Go back to: {place}", { place: labelOf(one) }) } }))));
+        { disabled: running, aria: { label: t("Go back to: {place}", { place: one.name }) } }))));
+  }
+
+  async function named() {
+    const checkpoints = await api.checkpoints(thread); // newest first
+    nameSteps(checkpoints);
+    return checkpoints;
+  }
+
+  async function place(row) {
+    const began = Date.parse(row.ts);
+    const fitting = (await named()).find((one) => one.next.includes("think") && Date.parse(one.at) <= began);
+    if (!fitting) throw new Error(t("The state before this step is no longer kept. Choose one under Steps."));
+    return fitting;
   }
 
   return {
@@ -54,11 +69,18 @@ export function createHistory(again) {
     dialogs: [dialog.element, changes.element],
     /** Ask how a step of the timeline is to be tried again. */
     async goBack(row) {
-      const began = Date.parse(row.ts);
-      const checkpoints = await api.checkpoints(thread); // newest first
-      const fitting = checkpoints.find((one) => one.next.includes("think") && Date.parse(one.at) <= began);
-      if (!fitting) throw new Error(t("The state before this step is no longer kept. Choose one under Steps."));
-      dialog.open(fitting);
+      dialog.open(await place(row));
+    },
+    /** Have the model answer again. */
+    async regenerate(row) {
+      await again(await place(row.thought), "", {});
+    },
+    /** Ask for another wording of a message; the conversation goes on from there. */
+    async edit(row) {
+      const away = (one) => Math.abs(Date.parse(one.at) - Date.parse(row.ts)); // the event is sent at about that time
+      const [before] = (await named()).filter((one) => one.label === READ).sort((left, right) => away(left) - away(right));
+      if (!before) throw new Error(t("The state before this step is no longer kept. Choose one under Steps."));
+      dialog.open(before, row.text);
     },
     setVisible(on) {
       if (on === visible) return;
@@ -82,20 +104,32 @@ function changed(one, before) {
   return Boolean(before?.snapshot && one.snapshot && before.snapshot !== one.snapshot);
 }
 
+/** Number the places as the steps of the conversation: a message begins anew. */
+function nameSteps(checkpoints) {
+  let step = 0;
+  for (const one of checkpoints.toReversed()) {
+    if (one.label === READ) step = 0;
+    if (one.next.includes("think")) step += 1;
+    one.name = step ? t("Step {n}: {what}", { n: step, what: labelOf(one) }) : labelOf(one);
+  }
+}
+
 function labelOf(checkpoint) {
-  if (checkpoint.next.includes("think")) return t("Before the next thought");
+  if (checkpoint.next.includes("think")) return t("the model answers");
+  if (checkpoint.label === READ) return t("Before the message");
   const names = (checkpoint.label || checkpoint.next.join(", ")).replace(/^before /, "").split(", ");
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  const calls = [...counts].map(([name, times]) => (times > 1 ? `${name} × ${times}` : name)).join(", ");
-  return t("Before {calls}", { calls });
+  return [...counts].map(([name, times]) => (times > 1 ? `${name} × ${times}` : name)).join(", ");
 }
 
 function createDialog(again) {
   const what = h("p", {});
   const message = h("textarea", { rows: 3, id: "again-message" });
   const error = h("div.error", { role: "alert" });
-  const go = h("button.btn.primary", { type: "submit" }, t("Try again from here"));
+  const title = h("h2", { id: "again-title" });
+  const label = h("span", {});
+  const go = h("button.btn.primary", { type: "submit" });
   let checkpoint = null;
   const form = h("form", { on: {
     submit: async (event) => {
@@ -112,17 +146,22 @@ function createDialog(again) {
       }
     },
   } }, what,
-  h("label.stack", { htmlFor: "again-message" }, h("span", {}, t("Do it otherwise (optional)")), message),
+  h("label.stack", { htmlFor: "again-message" }, label, message),
   error, h("div.buttons", {}, go, button(t("Cancel"), () => element.close())));
   const element = h("dialog.small-dialog", { aria: { labelledby: "again-title" } },
-    h("h2", { id: "again-title" }, t("Go back and try again")), form);
+    title, form);
   return {
     element,
-    open(one) {
+    open(one, text = null) {
       checkpoint = one;
+      title.textContent = text === null ? t("Go back and try again") : t("Edit the message");
+      label.textContent = text === null ? t("Do it otherwise (optional)") : t("Your message");
+      go.textContent = text === null ? t("Try again from here") : t("Send");
+      message.required = text !== null;
+      message.rows = text === null ? 3 : 6;
       what.textContent = t("It goes on from here: {place}, {time}. What came after it is taken back, in the conversation and in the files; what only you have is put aside.",
-        { place: labelOf(one), time: clock(one.at) });
-      message.value = "";
+        { place: one.name, time: clock(one.at) });
+      message.value = text ?? "";
       error.textContent = "";
       element.showModal();
       message.focus();

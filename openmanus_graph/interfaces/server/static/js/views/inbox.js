@@ -2,8 +2,9 @@
 
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
-import { t } from "../i18n.js";
+import { language, t } from "../i18n.js";
 
+const MOST_CHARS = 600;
 const KINDS = {
   approval: t("Approval"), question: t("Question"), unknown_outcome: t("Unknown outcome"), dead: t("Failed"),
 };
@@ -35,23 +36,26 @@ export function createInbox(open) {
   function draw({ waiting, triggers, problems }) {
     fill(body,
       h("h3", {}, t("What waits for you")),
-      !waiting.length && h("p.empty", { role: "status" }, t("Nothing waits for you.")),
-      waiting.length > 0 && table([t("Kind"), t("What"), t("Actions")], waiting.map((row) => [
-        KINDS[row.kind] ?? row.kind, row.what, h("div.buttons", {}, link(t("Open"), row.thread), row.number && [
+      waiting.length ? h("ul.cards", {}, waiting.map((row) => h("li", {}, h("span.tag", {}, KINDS[row.kind] ?? row.kind),
+        h("div.grow.pre", {}, row.what.slice(0, MOST_CHARS)),
+        h("div.buttons", {}, row.number && [
           button(t("Try again"), () => act(() => api.replay(row.number, "replay"))),
-          row.kind === "unknown_outcome" && button(t("It arrived"), () => act(() => api.replay(row.number, "sent")))])])),
+          row.kind === "unknown_outcome" && button(t("It arrived"), () => act(() => api.replay(row.number, "sent")))],
+        link(t("Open"), row.thread, "a.btn")))))
+        : h("p.empty", { role: "status" }, t("Nothing waits for you.")),
       triggers.length > 0 && h("h3", {}, t("Triggers")),
-      triggers.length > 0 && table([t("Name"), t("State"), t("Next run"), t("Newest run"), t("Actions")], triggers.map((row) => [
-        row.name, STATES[row.state], row.next, row.last && link(ENDS[row.last], row.thread),
+      triggers.length > 0 && h("ul.cards", {}, triggers.map((row) => h("li", {}, h(`span.tag${row.state === "paused" ? ".warn" : ""}`, {}, STATES[row.state]),
+        h("div.grow", {}, h("strong", {}, row.name), h("div.muted", {}, [
+          row.next && t("Next run {time}", { time: moment(row.next) }), row.last && [row.next && " · ", t("newest run"), " ", link(ENDS[row.last], row.thread)]])),
         h("div.buttons", {}, row.state === "active"
           ? button(t("Pause"), () => act(() => api.changeTrigger(row.name, "pause")))
           : button(t("Resume"), () => act(() => api.changeTrigger(row.name, "resume"))),
-        row.kind === "schedule" && button(t("Run now"), () => act(() => api.changeTrigger(row.name, "run"))))])),
+        row.kind === "schedule" && button(t("Run now"), () => act(() => api.changeTrigger(row.name, "run"))))))),
       problems.map((problem) => h("p.error", {}, problem)));
   }
 
-  function link(label, thread) {
-    return h("a", { href: `/app/t/${encodeURIComponent(thread)}`, on: { click: (event) => {
+  function link(label, thread, tag = "a") {
+    return h(tag, { href: `/app/t/${encodeURIComponent(thread)}`, on: { click: (event) => {
       event.preventDefault();
       dialog.close();
       open(thread);
@@ -67,9 +71,4 @@ export function createInbox(open) {
   };
 }
 
-function table(heads, rows) {
-  return h("div.table", { tabIndex: 0, role: "region", aria: { label: heads[1] } }, h("table", {},
-    h("thead", {}, h("tr", {}, heads.map((one) => h("th", { scope: "col" }, one)))),
-    h("tbody", {}, rows.map(([first, ...others]) => h("tr", {}, h("th", { scope: "row" }, first),
-      others.map((cell) => h("td", {}, cell)))))));
-}
+const moment = (iso) => new Date(iso).toLocaleString(language, { dateStyle: "medium", timeStyle: "short" });

@@ -8,8 +8,9 @@ import { t } from "../i18n.js";
  *
  * @param {Array<{id: string, label: string, view: {element: HTMLElement, setVisible?: Function}}>} tabs
  * @param {(id: string) => void} onSelect
+ * @param {HTMLElement} cover  A dialog that may lie over the tabs.
  */
-export function createPanel(tabs, onSelect = () => {}) {
+export function createPanel(tabs, onSelect = () => {}, cover = null) {
   const buttons = new Map();
   const bodies = new Map();
   let current = tabs[0].id;
@@ -24,7 +25,7 @@ export function createPanel(tabs, onSelect = () => {}) {
   const bar = h("div.tabs", { role: "tablist", aria: { label: t("Details") }, on: { keydown: (event) => arrows(event) } },
     [...buttons.values()]);
   const element = h("div.panel", { id: "details", aria: { label: t("Details") } },
-    h("h1.sr-only.narrow-only", {}, t("Details")), bar, [...bodies.values()]);
+    h("h1.sr-only.narrow-only", {}, t("Details")), bar, [...bodies.values()], cover);
 
   function arrows(event) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

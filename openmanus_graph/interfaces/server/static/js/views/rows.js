@@ -2,14 +2,17 @@
 
 import { copyButton } from "../copy.js";
 import { h, fill, icon, button } from "../dom.js";
-import { callSummary, clock, count, duration, money } from "../format.js";
+import { callTitle, clock, count, duration, money } from "../format.js";
 import { t, tn } from "../i18n.js";
 import { markdown } from "../markdown.js";
 import { answerWords, planMark, statusSentence } from "../words/status.js";
+import { artifactCard, inlineFiles } from "./artifact.js";
 import { callCard } from "./callcard.js";
 import { countOfClaims, markClaims } from "./claims.js";
 
 const MARKDOWN_WHILE_OPEN = 20_000;
+const SHOWN_REASONING = 60_000;
+const MOST_NAMED = 24; // files of a result
 
 /** Build the element of a row. */
 export function renderRow(row, context) {
@@ -25,7 +28,8 @@ export function updateRow(element, row, context) {
   element.classList.toggle("nested", row.ns !== "");
   const [label, ...children] = (KINDS[row.kind] ?? unknown)(row, context);
   element.setAttribute("aria-label", row.dropped ? `${label}, ${t("taken back")}` : label);
-  fill(element, row.ns && h("span.ns", { title: t("Part of the work: {id}", { id: row.ns }) }, row.ns), ...children);
+  fill(element, row.ns && row.group === undefined && h("span.ns", {}, row.ns), 
+    ...children, row.versions?.length > 1 && switcher(row, context));
 }
 
 const unknown = () => [""];
@@ -33,8 +37,7 @@ const unknown = () => [""];
 const KINDS = {
   task: (row, context) => [
     t("Task"),
-    h("div.bubble", {}, h("div.bubble-head", {}, t("You"), row.agent && ` → ${row.agent}`, time(row)),
-      longText(row, row.text, context)),
+    message(row, context),
   ],
 
   steer: (row, context) => [
@@ -43,11 +46,11 @@ const KINDS = {
       longText(row, row.text, context)),
   ],
 
-  again: (row, context) => [
+  again: (row, context) => (row.edited ? [t("Edited message"), message(row, context)] : [
     t("Tried again from an earlier step"),
     mark("history", t("Tried again from here"), row),
     row.text && h("div.bubble", {}, longText(row, row.text, context)),
-  ],
+  ]),
 
   resume: (row) => [t("Resumed"), mark("play", t("Resumed"), row)],
 
@@ -62,20 +65,15 @@ const KINDS = {
       !row.open && isLong(row.text) && copyButton(row.text, t("text")),
       context.canGoBack(row) && button(t("Try again from here"),
         () => context.goBack(row), { kind: "link quiet", iconName: "history", title: t("Try again from here") })),
+    row.reasoning && reasoning(row, context),
     row.text && said(row, context),
   ],
 
   call: (row, context) => callCard(row, context),
 
-  notice: (row) => [`${row.level}`, h(`div.notice.${row.level}`, { }, icon("info"), h("span", {}, row.text), time(row))],
+  notice: (row) => [`${row.level}`, h(`div.notice.${row.level}`, { }, icon("info"), h("span", {}, row.text), row.times > 1 && h("span.tag", {}, `× ${row.times}`), time(row))],
 
-  step: (row) => {
-    const [sign, words] = planMark(row.status);
-    const verb = row.goesOn ? t("goes on") : row.begins ? t("begins") : words;
-    return [t(row.subagent ? "Subagent {id}: {state}" : "Plan step {id}: {state}", { id: row.id, state: verb }),
-      h("div.plan-line", {}, h(`span.mark.${row.status}`, { aria: { hidden: "true" } }, sign),
-        h("strong", {}, row.id), h("span", {}, row.text || row.executor), h("span.muted", {}, verb))];
-  },
+  step: (row, context) => stepCard(row, context),
 
   question: (row) => (row.answer === null
     ? [t("Question to you"), mark("hand", t("Waiting for your answer"), row)]
@@ -90,14 +88,69 @@ const KINDS = {
         h("strong", {}, statusSentence(row.status, row.stopReason)),
         h("span.muted", {}, facts(row).join(" · ")),
         h("span.grow"), row.answer && copyButton(row.answer, t("answer")),
+        row.thought && !row.structured && context.regenerate && context.canGoBack(row) && button(t("Regenerate"), () => context.regenerate(row), { kind: "link quiet", iconName: "history", title: t("Ask the model for the last answer again") }),
         time(row)),
-      row.answer && markClaims(markdown(row.answer, context), row.sources),
+      row.answer && markClaims(markdown(row.answer, context), row.sources, context.callName),
       row.structured !== null && h("pre.code", { tabIndex: 0 }, JSON.stringify(row.structured, null, 2)),
-      row.artifacts.length > 0 && h("div.chips", {}, row.artifacts.slice(0, 24).map((file) =>
-        context.openFile ? button(file.path, () => context.openFile(file.path), { kind: "chip", iconName: "file" })
-          : h("span.chip.named", {}, file.path)))),
+      ...results(row, context)),
   ],
 };
+
+/** A step of the plan or a subagent: how it stands, what it does just now, its time and its cost. */
+function stepCard(row, context) {
+  const open = Boolean(context.isOpen(row));
+  const [sign, words] = planMark(row.status);
+  const runs = row.status === "in_progress" && context.isRunning();
+  return [t(row.subagent ? "Subagent {id}: {state}" : "Plan step {id}: {state}", { id: row.id, state: words }),
+    h(`div.call.group.${row.status}`, {},
+      h("button.call-head", { type: "button", aria: { expanded: String(open) }, on: { click: () => context.toggle(row, !open) } },
+        runs ? h("span.spinner") : h(`span.mark.${row.status}`, { aria: { hidden: "true" } }, sign),
+        h("span.group-name", {}, row.id), h("span.group-text.grow", { title: row.text }, row.text),
+        h("span.facts", {}, [words, row.parts > 0 && tn(row.parts, "{n} call", "{n} calls"), row.cost ? money(row.cost) : ""].filter(Boolean).join(" · ")),
+        h("span.took", { data: { since: runs ? row.begun : "" } }, row.seconds ? duration(row.seconds) : ""),
+        icon(open ? "up" : "down")),
+      runs && row.newest && !open && h("div.preview", {}, callTitle(row.newest)))];
+}
+
+/** The files of a result: those worth looking at as they are, unless the answer shows them, and the names of the others. */
+function results(row, context) {
+  const known = row.fresh.map(context.file).filter(Boolean);
+  const pictured = new Set([...row.said.matchAll(/!\[[^\]]{0,300}\]\((?:\.\/)?([^)\s]+)/g)].map(([, path]) => path));
+  const shown = row.dropped ? [] : inlineFiles(known.filter((file) => !pictured.has(file.path)));
+  const others = row.artifacts.filter((file) => !shown.some((one) => one.path === file.path));
+  return [
+    shown.length > 0 && h("div.artifacts", {}, shown.map((file) => artifactCard(file, context))),
+    others.length > 0 && h("div.chips", {}, others.slice(0, MOST_NAMED).map(({ path }) => (context.file(path) || context.output
+      ? button(path, () => context.openFile(path), { kind: "chip", iconName: "file" }) : h("span.chip.named", {}, path))),
+    others.length > MOST_NAMED && h("span.muted", {}, t("and {n} more", { n: others.length - MOST_NAMED }))),
+  ];
+}
+
+/** What the model thought before it answered: closed until somebody wants to read it. */
+function reasoning(row, context) {
+  const open = Boolean(context.isOpen(row));
+  const left = row.reasoning.length - SHOWN_REASONING;
+  return h("div.reasoning", {},
+    h("button.btn.link.quiet", { type: "button", aria: { expanded: String(open) }, on: { click: () => context.toggle(row, !open) } },
+      h("span", {}, row.reasonedS ? t("Thought for {time}", { time: duration(row.reasonedS) }) : t("Thought")), icon(open ? "up" : "down")),
+    open && h("div.pre", { tabIndex: 0, role: "group", aria: { label: t("Thought") } }, row.reasoning.slice(0, SHOWN_REASONING), left > 0 && `\n${t("… {n} more characters", { n: left })}`));
+}
+
+/** What the person said, and the control that says it otherwise. */
+function message(row, context) {
+  return h("div.bubble", {}, h("div.bubble-head", {}, h("span", {}, t("You"), row.agent && ` → ${row.agent}`), h("span.grow"),
+    context.edit && context.canGoBack(row) && button("", () => context.edit(row), { kind: "icon quiet small", iconName: "pencil", title: t("Edit the message and go on from there") }),
+    time(row)), longText(row, row.text, context));
+}
+
+/** The control between the versions of what was done again. */
+function switcher(row, context) {
+  const { versions } = row;
+  const at = versions.indexOf(row);
+  const go = (by, iconName, title) => button("", () => context.choose(versions, at + by), { kind: "icon quiet small", iconName, title, disabled: !versions[at + by] });
+  return h("div.versions", { role: "group", aria: { label: t("Version {n} of {m}", { n: at + 1, m: versions.length }) } },
+    go(-1, "left", t("The version before")), h("span", {}, `${at + 1}/${versions.length}`), go(1, "right", t("The next version")));
+}
 
 /** Whether a text is worth a button that copies it. */
 const isLong = (text) => text.length > 160 || text.includes("\n");
@@ -112,14 +165,14 @@ function decided(row) {
   const [call] = row.calls;
   const words = answerWords(row.answer);
   return [t("Your decision: {words}", { words }), h("div.decided", {}, icon("hand"), h("strong", {}, words),
-    h("span.tool", {}, call.tool), h("span.summary", {}, callSummary(call.args)), time(row))];
+    h("span.summary", {}, callTitle(call)), time(row))];
 }
 
 function said(row, context) {
   const plainText = row.open && row.text.length > MARKDOWN_WHILE_OPEN;
   const body = plainText ? h("div.pre", {}, row.text) : markdown(row.text, { ...context, growing: row.open });
   body.classList.toggle("streaming", row.open);
-  return row.sources ? markClaims(body, row.sources) : body;
+  return row.sources ? markClaims(body, row.sources, context.callName) : body;
 }
 
 function stepFacts(row) {

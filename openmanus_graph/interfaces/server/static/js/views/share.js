@@ -1,4 +1,4 @@
-/** The links by which others read a thread: make one, and make all of them useless. */
+/** What leaves of a thread: files to save, and the links by which others read it. */
 
 import * as api from "../api.js";
 import { copyButton } from "../copy.js";
@@ -18,8 +18,14 @@ export function createShare() {
     const url = new URL(await api.share(thread), location.href).href;
     fill(made, h("input.mono", { type: "text", readOnly: true, value: url, aria: { label: t("Link") } }), copyButton(url, t("Link")));
   }), { kind: "primary", iconName: "share" });
+  const save = (form, label) => button(label, () => act(async () => {
+    const address = URL.createObjectURL(await api.exported(thread, form));
+    h("a", { href: address, download: `${thread}.${form === "html" ? "html" : "md"}` }).click();
+    URL.revokeObjectURL(address);
+  }), { iconName: "download" });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "share-title" } },
-    h("h2", { id: "share-title" }, t("Share the thread")),
+    h("h2", { id: "share-title" }, t("Save or share the thread")),
+    h("div.buttons", {}, save("html", t("Page with results")), save("markdown", "Markdown")),
     h("p", {}, t("Whoever has a link can read this thread, also what comes later, and change nothing. A link is shown once.")),
     made, count, error, h("div.buttons", {}, make, revoke, button(t("Close"), () => dialog.close())));
   let thread = null;

@@ -16,7 +16,8 @@ const UNDOES = { archive: "unarchive", unarchive: "archive" };
 /**
  * Build the list.
  *
- * @param {object} actions  `open(id)`, `create()`, `removed(id)`, `problem(error)`.
+ * @param {object} actions  `open(id)`, `create()`, `removed(id)`, `problem(error)`, `answered(yes)`:
+ *   whether the server does.
  */
 export function createThreads(actions) {
   const content = h("div.rows", { role: "list", aria: { label: t("Threads") } });
@@ -24,6 +25,7 @@ export function createThreads(actions) {
   const search = h("input", { type: "search", id: "thread-search", placeholder: t("Search in all threads"),
     aria: { label: t("Search threads") }, on: { input: () => later(searchNow, 200) } });
   const archivedToggle = button(t("Archived"), () => showArchived(!archived), { kind: "chip" });
+  const batchToggle = button(t("Batches"), () => showBatches(!batch), { kind: "chip", title: t("Threads of openmanus batch and eval") });
   const selectToggle = button(t("Select"), () => select(!selecting), { kind: "chip" });
   const note = h("div.muted.note", { role: "status" });
   const done = h("div.note.done", { role: "status" });
@@ -35,7 +37,7 @@ export function createThreads(actions) {
   const element = h("div.sidebar", { id: "threads", aria: { label: t("Threads") } },
     h("h1.sr-only.narrow-only", {}, t("Threads")),
     h("div.side-head", {}, button(t("New task"), actions.create, { kind: "primary wide", iconName: "plus" }), search,
-      h("div.chips", {}, archivedToggle, selectToggle)),
+      h("div.chips", {}, archivedToggle, batchToggle, selectToggle)),
     bulk, done, note, viewport);
   let rows = [];
   let next = null;
@@ -44,6 +46,7 @@ export function createThreads(actions) {
   let timer = null;
   let revision = 0;
   let archived = false;
+  let batch = false;
   let selecting = false;
   let lastPicked = null;
   const selected = new Set();
@@ -206,6 +209,13 @@ export function createThreads(actions) {
     searchNow();
   }
 
+  function showBatches(on) {
+    batch = on;
+    batchToggle.setAttribute("aria-pressed", String(on));
+    select(false);
+    searchNow();
+  }
+
   function take(threads) {
     revision += 1;
     return threads.map((one) => ({ ...one, key: one.id, revision }));
@@ -272,12 +282,14 @@ export function createThreads(actions) {
     const mine = new AbortController();
     loading = mine;
     try {
-      const page = await api.threads({ q: search.value.trim(), before, limit: PAGE, archived }, mine.signal);
+      const page = await api.threads({ q: search.value.trim(), before, limit: PAGE, archived, batch }, mine.signal);
       if (loading !== mine) return;
       use(page);
       draw();
+      actions.answered(true);
     } catch (error) {
-      if (error.name !== "AbortError") note.textContent = error.message;
+      if (error.status === 0) actions.answered(false);
+      else if (error.name !== "AbortError") note.textContent = error.message;
     } finally {
       if (loading === mine) loading = null;
     }
@@ -286,6 +298,7 @@ export function createThreads(actions) {
   setInterval(() => { if (!document.hidden) refresh(); }, REFRESH_MS);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   archivedToggle.setAttribute("aria-pressed", "false");
+  batchToggle.setAttribute("aria-pressed", "false");
   selectToggle.setAttribute("aria-pressed", "false");
 
   return {

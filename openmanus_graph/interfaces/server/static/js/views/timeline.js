@@ -1,16 +1,17 @@
 /** What happened, row by row: a windowed list that stays at the end while one is there. */
 
 import { h, button, plain } from "../dom.js";
-import { duration } from "../format.js";
+import { callTitle, duration } from "../format.js";
 import { t } from "../i18n.js";
+import { shownRows } from "../reducer.js";
 import { virtualList } from "../virtual.js";
 import { renderRow, updateRow } from "./rows.js";
 
 /**
  * Build the timeline.
  *
- * @param {object} actions  `canGoBack(row)` and `fileAddress(path)`; where it can be done, `goBack(row)`
- *   and `openFile(path)`; where it works now, `output()`, which resolves to the newest line of what
+ * @param {object} actions  `canGoBack(row)`, `file(path)` and `openFile(path)`; where it can be done,
+ *   `goBack(row)`; where it works now, `output()`, which resolves to the newest line of what
  *   runs, by its resource; else `now()`, the time of what is shown.
  */
 export function createTimeline(actions) {
@@ -19,6 +20,7 @@ export function createTimeline(actions) {
   const latest = button(t("Latest"), () => list.toEnd(), { kind: "latest", iconName: "down", hidden: true });
   const element = h("div.timeline-box", {}, viewport, latest);
   const open = new Map(); // what the person opened or closed, by row
+  const chosen = new Map(); // of what was done again: the version that is shown, by the first one's row
   let rows = [];
   let session = null;
 
@@ -30,6 +32,18 @@ export function createTimeline(actions) {
       open.set(row.key, wanted);
       redraw(row);
     },
+    chosen: chosenOf,
+    choose(versions, index) {
+      chosen.set(versions[0].key, index);
+      for (const row of versions) row.revision += 0.001;
+      draw(0);
+      list.reveal(rows.indexOf(versions[index]))?.focus({ preventScroll: true });
+    },
+    callName(callId) {
+      const row = session.model.rows.findLast((one) => one.callId === callId);
+      return row ? callTitle(row) : "";
+    },
+    isRunning: () => session?.model.status === "running",
     canGoBack: (row) => !row.open && !row.dropped && !row.ns && actions.canGoBack(),
   };
 
@@ -43,11 +57,21 @@ export function createTimeline(actions) {
 
   function redraw(row) {
     row.revision += 0.001; // the view changed, not what it shows
-    list.set(rows, { from: row.key });
+    draw(0);
+  }
+
+  function chosenOf(versions) {
+    return chosen.get(versions[0].key) ?? versions.length - 1;
+  }
+
+  function draw(from) {
+    const next = shownRows(session.model, (row) => open.get(row.key), chosenOf);
+    list.set((rows = next), { from: next === session.model.rows ? from : 0 });
   }
 
   // A running call shows how long it has been running.
   setInterval(() => {
+    if (session?.connection.connected === false) return; // nobody knows
     for (const item of content.querySelectorAll(".took[data-since]")) {
       const since = Date.parse(item.dataset.since);
       if (since) item.textContent = duration(Math.max(0, (now() - since) / 1000));
@@ -82,18 +106,22 @@ export function createTimeline(actions) {
       if (next !== session) {
         session = next;
         open.clear();
+        chosen.clear();
         list.reset();
       }
-      rows = session.model.rows;
       viewport.setAttribute("aria-busy", String(session.model.status === "running"));
-      list.set(rows, { from: known });
+      draw(known);
     },
     /** Redraw all rows in sight: what may be done with them changed. */
     refresh() {
       for (const row of rows) row.revision += 0.001;
-      list.set(rows, { from: 0 });
+      if (session) draw(0);
     },
-    toEnd: () => list.toEnd(),
+    toEnd() {
+      chosen.clear();
+      if (session) draw(0);
+      list.toEnd();
+    },
     /** Move the focus by rows; from outside it begins with the last one. */
     move(by) {
       const current = document.activeElement?.closest?.(".row");
