@@ -176,8 +176,6 @@ async def apply_reply(step: AgentStep, call: ModelCall, result: ModelCallResult)
 def reset_state(begun: ManusUpdate, saved: ManusState) -> ManusUpdate:
     """Return the state's fields to reset when a run begins, or resumes after its end."""
     reset = dict(begun)
-    if begun and saved.get("remembered_approvals"):
-        reset["remembered_approvals"] = Overwrite([])
     if saved.get("status") is not None:  # it had ended
         reset |= {"status": None, "stop_reason": None, "answer": "", "artifacts": []}
         reset |= {"claims": no_claims(), "sources": []}

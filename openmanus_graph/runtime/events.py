@@ -104,6 +104,8 @@ class ToolEnd(_StepsEvent):
     ok: bool
     seconds: float
     output: str
+    by_person: NotRequired[bool]
+    """Whether a person gave the result, and nothing ran."""
     parent: NotRequired[str]
     """As in `tool_start`."""
 
@@ -116,6 +118,8 @@ class Notice(_StepsEvent):
     text: str
     hook: NotRequired[dict[str, str]]
     """Only in notices about one of the user's hooks: its `event`, `command` and `decision`."""
+    message: NotRequired[str]
+    """Only in notices that the agent has read a steering message: its id."""
 
 
 class InterruptEvent(_StepsEvent):
@@ -126,6 +130,8 @@ class InterruptEvent(_StepsEvent):
     kind: Literal["question", "approval", "unknown_outcome"]
     question: str
     calls: list[EventCall]
+    always: NotRequired[str]
+    """What the answer `always` to an approval would allow."""
     browser: NotRequired[str]
     """The person should take over this browser and answer when done: the name of the plan's worker
     that has it, or empty for the thread's own."""
@@ -244,7 +250,7 @@ def interrupt_event(waiting: Interrupt) -> dict[str, Any]:
         "kind": value.get("kind", "question"),
         "question": str(value.get("question", "")),
         "calls": value.get("calls", []),
-        **({"browser": value["browser"]} if "browser" in value else {}),
+        **{key: value[key] for key in ("always", "browser") if key in value},
         **step,
     }
 

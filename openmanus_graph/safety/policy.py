@@ -42,7 +42,7 @@ class PolicyDecision:
     why: str
     """The reason, for the model (`deny`) or the person (`ask`). May be empty."""
     remembered_approval: str = ""
-    """Key of an approval for the rest of the run; empty if there can be none."""
+    """Key of an approval for the rest of the thread; empty if there can be none."""
 
 
 @dataclass(frozen=True)

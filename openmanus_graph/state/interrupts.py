@@ -28,7 +28,7 @@ class Decision:
     message: str = ""
     """A rejection's reason, or the answer itself."""
     remember: bool = False
-    """Whether an approval also allows calls of this kind in the rest of the run."""
+    """Whether an approval also allows calls of this kind in the rest of the thread."""
 
 
 def decision_request(
@@ -68,11 +68,13 @@ def question_request(question: str, *, browser: str | None = None) -> dict[str, 
 
 
 def approval_request(
-    name: str, args: Mapping[str, Any], call_id: str, reason: str = ""
+    name: str, args: Mapping[str, Any], call_id: str, reason: str = "", always: str = ""
 ) -> dict[str, Any]:
+    """Return a question about a call. `always` says what its answer `always` allows."""
     question = f"{reason} Allow {name}?".lstrip()
     allowed = ("approve", "edit", "reject", "respond")
-    return decision_request("approval", question, name, args, call_id, allowed)
+    request = decision_request("approval", question, name, args, call_id, allowed)
+    return {**request, "always": always} if always else request
 
 
 def unknown_outcome_request(name: str, args: Mapping[str, Any], call_id: str) -> dict[str, Any]:

@@ -407,8 +407,7 @@ class ManusState(ManusOutput):
     """What live handles hold after each `act`. `think` reports to the model once what was lost with
     its process, and removes it."""
     remembered_approvals: Annotated[list[str], union]
-    """What a person approved for the rest of this run, sealed; written by `act`, emptied by
-    `think`."""
+    """What a person approved for the rest of the thread, sealed; written by `act`."""
     approved_values: Annotated[list[str], union]
     """Values that a person approved for the rest of the thread, sealed; written by `act`."""
     loaded_tools: Annotated[list[str], union]

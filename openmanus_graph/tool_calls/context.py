@@ -110,6 +110,8 @@ class CallExecution:
     """What the tool's `Command` writes to the state in addition to its message."""
     replayed: bool = False
     """Whether its outcome is from the ledger, and nothing was run."""
+    by_person: bool = False
+    """Whether a person gave its result, and nothing was run."""
 
     @property
     def name(self) -> str:
@@ -143,7 +145,8 @@ class CallExecution:
 
     def announce_end(self, text: str, *, ok: bool) -> None:
         seconds = round(time.monotonic() - self.started, 3)
-        self._emit({"type": "tool_end", "ok": ok, "seconds": seconds, "output": text})
+        by = {"by_person": True} if self.by_person else {}
+        self._emit({"type": "tool_end", "ok": ok, "seconds": seconds, "output": text, **by})
 
     def _emit(self, event: dict[str, Any]) -> None:
         call = {"call_id": self.call["id"], "tool": self.name}

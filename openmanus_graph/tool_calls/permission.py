@@ -57,7 +57,7 @@ class Permission:
     result_from_person: str | None = None
     """What a person gave as its result, instead of running it."""
     remembered_approval: str = ""
-    """What a person allowed for the rest of the run by this approval."""
+    """What a person allowed for the rest of the thread by this approval."""
     approved_values: Sequence[str] = ()
     """Values that a person allowed for the rest of the thread by this approval."""
     said: Sequence[str] = ()
@@ -129,7 +129,7 @@ async def request_permission(execution: CallExecution) -> Permission:
         if verdict.decision == "allow":
             return Permission(args)
         questions = execution.context.questions
-        decision = await _ask_person(execution, verdict.why, questions, execution.key)
+        decision = await _ask_person(execution, verdict, questions, execution.key)
     if decision.type == "respond":
         return Permission(args, result_from_person=decision.message, said=[decision.message])
     if decision.type in ("approve", "edit"):
@@ -161,10 +161,16 @@ async def _permission_by(
 
 
 async def _ask_person(
-    execution: CallExecution, why: str, questions: Questions, key: EffectKey
+    execution: CallExecution, verdict: PolicyDecision, questions: Questions, key: EffectKey
 ) -> Decision:
-    call = execution.call
-    request = approval_request(execution.name, call["args"], call["id"], why)
+    call, always = execution.call, ""
+    if verdict.remembered_approval:
+        kind = json.loads(verdict.remembered_approval)
+        covers = "".join(f" {name}={value!r}" for name, value in kind["args"].items())
+        always = f"{kind['tool']}{covers} in this thread"
+    elif values := call.get("unverified_values", []):
+        always = f"{', '.join(repr(one['value']) for one in values)} in this thread"
+    request = approval_request(execution.name, call["args"], call["id"], verdict.why, always)
     return await questions.decide(key, QUESTION, request, partial(_objection, execution))
 
 
@@ -310,7 +316,7 @@ async def _decide(execution: CallExecution, verdict: PolicyDecision | None) -> s
     if verdict is None:
         return None
     questions, asked = Questions(execution.context.ledger, get_config()), _question(execution)
-    decision = await _ask_person(execution, verdict.why, questions, asked)
+    decision = await _ask_person(execution, verdict, questions, asked)
     text = json.dumps([asked.digest, asdict(decision)])
     (sealed,) = await seal(execution.context.config, "answer", [text])
     return sealed

@@ -118,6 +118,7 @@ async def execute_once(execution: CallExecution) -> Observation:
     elif permission is None:
         permission = await request_permission(execution)
     if permission.result_from_person is not None:  # nothing runs with these arguments
+        execution.by_person = True
         execution.announce(execution.call["args"])
         return Observation(permission.result_from_person, edited=True, said=permission.said)
     execution.announce(permission.args)

@@ -50,6 +50,8 @@ class Terminal:
         env: dict[str, str] | None = None,
     ) -> None:
         self._cli = cli
+        self._typing = threading.Lock()
+        self._replies: list[threading.Thread] = []
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (ROWS, columns))
         with (
@@ -62,7 +64,7 @@ class Terminal:
                 wrapper=() if cli.zygote else _OWN_TERMINAL,
             )  # fmt: skip
         self.raw = ""
-        self.emulated = _Screen(columns, self.type)
+        self.emulated = _Screen(columns, self._reply)
         self._stream = pyte.Stream(self.emulated)
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -108,8 +110,19 @@ class Terminal:
     def type(self, text: str) -> None:
         """Type; `\\x03` is Ctrl-C, `\\x04` the end of input."""
         data = text.encode()
-        while data:  # a pty takes a few kilobytes at a time
-            data = data[os.write(self._master, data) :]
+        with self._typing:
+            while data:  # a pty takes a few kilobytes at a time
+                data = data[os.write(self._master, data) :]
+
+    def _reply(self, data: str) -> None:
+        """Answer the program, as terminals do: after a paste that is still on its way."""
+
+        def send() -> None:
+            with contextlib.suppress(OSError):  # the program has ended
+                self.type(data)
+
+        self._replies.append(threading.Thread(target=send))
+        self._replies[-1].start()
 
     def paste(self, text: str) -> None:
         """Paste, as terminals do where a program asks for brackets around it."""
@@ -145,6 +158,8 @@ class Terminal:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+        for reply in self._replies:
+            reply.join()
         os.close(self._master)
 
     def _read(self) -> None:

@@ -136,3 +136,52 @@ def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: Ope
     assert not (cli.workspace / "log").exists()
     assert cli.run("resume", "t", "--answer", "y").code == 0
     assert log_of(cli) == "one\n"
+
+
+@pytest.mark.slow
+def test_the_arrow_keys_choose_and_an_edit_is_shown_as_a_diff_with_numbers(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    cli.write("files/a.txt", "one\ntwo\nthree\nfour\n")
+    change = {"command": "str_replace", "path": "a.txt", "old_str": "three", "new_str": "3\n3.5"}
+    edit = Reply(calls=(Call("str_replace_editor", change),))
+    model.add(edit, Reply(calls=(ECHO,)), Reply("done"))
+    with Terminal(cli, *RUN) as terminal:
+        terminal.see("edit a.txt\n  -    3 three\n  +    3 3\n  +    4 3.5\n")
+        terminal.see("[always] for str_replace_editor in this thread, ")
+        assert (cli.workspace / "a.txt").read_text() == "one\ntwo\nthree\nfour\n"
+        terminal.type("\x1b[B\x1b[B\x1b[A")
+        terminal.see("or = RESULT: a")
+        terminal.type("\r")
+        terminal.see("✓ edit a.txt")
+        terminal.see("\n    -    3 three\n    +    3 3\n    +    4 3.5\n")
+        terminal.see("command: echo one >> log")
+        terminal.type("\x1b[A")
+        terminal.see("or = RESULT: =")
+        terminal.type("by hand\r")
+        terminal.see("= your result for $ echo one >> log")
+        assert terminal.finish() == 0
+    assert "by hand" in results(model)[1]
+    assert not (cli.workspace / "log").exists()
+
+
+@pytest.mark.slow
+def test_a_file_that_would_be_replaced_is_compared_with_what_is_there(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    cli.write("files/a.txt", "A\nsame\n")
+    create = {**CREATE, "file_text": "B\nsame\n", "overwrite": True}
+    model.add(Reply(calls=(Call("str_replace_editor", create),)), Reply("done"))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see("commands.")
+        terminal.type("replace it\r")
+        terminal.see("write a.txt, 2 lines\n  -    1 A\n  +    1 B\n       2 same\n")
+        terminal.type("\x03")
+        terminal.see("Continue with: /approve, or /resume")
+        terminal.type("/approve\r")
+        terminal.see("done")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert (cli.workspace / "a.txt").read_text() == "B\nsame\n"

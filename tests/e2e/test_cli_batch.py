@@ -262,6 +262,7 @@ def test_a_task_that_waits_or_fails_does_not_hold_up_others(cli: Cli, model: Ope
         "t0": "finished",
     }
     assert found["ask"]["answer"] == "Which one?"
+    assert f"ask waits for you: openmanus resume {found['ask']['thread']}\n" in done.stderr
     answered = cli.run("resume", found["ask"]["thread"], "--answer", "The red one.")
     assert answered.code == 0
     kept = [line for name, line in found.items() if name != "ask"]

@@ -106,7 +106,8 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             terminal.type(f"{typed}\r")
             terminal.see(shown)
         for typed, shown in {
-            "/diff": "  + x = 1",
+            "/diff": "  +    1 x = 1",
+            "/tools": "  str_replace_editor     View, create and edit",
             "/files": "  a.py  6 bytes",
             "/cost": "in this chat: 2 model calls, 200 tokens in (80 cached), 40 out",
             "/plan": "This thread has no plan.",
@@ -142,7 +143,7 @@ def test_a_turn_is_undone_with_its_files(cli: Cli, model: OpenAIServer) -> None:
         terminal.see(READY)
         for name in "ab":
             terminal.type(f"make {name}\r")
-            terminal.see(f"Made {name}.")
+            terminal.see(f"{name}.py (6 bytes)")  # of the end of the run
         terminal.type("/undo\r")
         terminal.see("begins after point")
         terminal.type("/files\r")
@@ -166,25 +167,6 @@ def test_the_plan_of_the_planning_tool_is_the_threads_plan(cli: Cli, model: Open
         terminal.see("0. look (not started)")
         terminal.type("/exit\r")
         assert terminal.finish() == 0
-
-
-def test_what_is_typed_during_a_run_is_read_after_it_and_not_shown_in_it(
-    cli: Cli, model: OpenAIServer
-) -> None:
-    model.add(Reply(calls=(Call("bash", {"command": SLOW}),)), Reply("One."), Reply("Two."))
-    with Terminal(cli, "chat", "--workspace", "files") as terminal:
-        terminal.see(READY)
-        terminal.type("first\r")
-        until((cli.workspace / "begun").exists)
-        typed_at = len(terminal.raw)
-        terminal.type("and then\r")
-        release(cli)
-        terminal.see("One.")
-        assert "and then" not in terminal.raw[typed_at:].partition("One.")[0]
-        terminal.see("Two.")
-        terminal.type("/exit\r")
-        assert terminal.finish() == 0
-    assert said(model) == ["first", "and then"]
 
 
 def test_compact_makes_notes_before_the_next_message_is_answered(
@@ -226,6 +208,7 @@ def test_a_servers_prompt_is_put_into_the_line_to_be_read_and_sent(
         terminal.see(READY)
         for typed, shown in {
             "/mcp": "  /mcp_books_report SUBJECT [TONE]  Write a report",
+            "/tools": "MCP servers, with tools of their own: books, broken",
             "/mcp_books_gone": "There is no prompt /mcp_books_gone. /mcp lists them.",
             "/mcp_books_report": "Write /mcp_books_report SUBJECT [TONE]",
             "/mcp_books_report 'bees": "The arguments cannot be read: No closing quotation.",
@@ -377,3 +360,84 @@ def test_words_wrap_at_words_at_any_width(cli: Cli, model: OpenAIServer, columns
         lines = [line for line in terminal.screen.splitlines() if line.startswith("word")]
     assert " ".join(lines).split() == words
     assert max(map(len, lines)) > columns - 10
+
+
+def test_a_command_of_the_person_runs_in_the_workspace_and_the_agent_reads_it(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("Seen."), Reply("Again."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("!echo no > made\r")
+        terminal.see("Run it? [y/N]")
+        terminal.type("\r")
+        terminal.type("!echo $((6 * 7)); pwd; exit 3\r")
+        terminal.see("Run it? [y/N]")
+        terminal.type("y\r")
+        terminal.see("\n42\n")
+        terminal.type("!echo once\r")  # the session was asked
+        terminal.see("\nonce\n")
+        terminal.type("what is it?\r")
+        terminal.see("finished (answer)")
+        terminal.type("and now?\r")
+        terminal.see("Again.")
+        terminal.type("!touch begun; exec sleep 600\r")
+        until((cli.workspace / "begun").exists)
+        terminal.type("\x03")
+        terminal.see("(no output)")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    first, second = said(model)
+    assert first.startswith(
+        "what is it?\n\nI ran `echo $((6 * 7)); pwd; exit 3` (exit code 3):\n42"
+    )
+    assert first.endswith("/files\n\nI ran `echo once` (exit code 0):\nonce")
+    assert second == "and now?"
+    assert not (cli.workspace / "made").exists()
+
+
+def test_files_are_found_by_some_letters_and_a_missing_one_is_named(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("README.md", "Read me.\n")
+    cli.write("files/src/code.py", "x = 1\n")
+    read = Reply(calls=(Call("read_file", {"path": "README.md"}),))
+    model.add(read, Reply("Read."), Reply("Looked."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("read @rea")
+        terminal.see("README.md")
+        terminal.type("\t\r")
+        terminal.see("finished (answer)")
+        terminal.type("see @src/ and @gone.md\r")
+        terminal.see("There is no file @gone.md: it is sent as text.")
+        terminal.see("Looked.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    first, second = said(model)
+    assert first == "read README.md\n\nFiles in the workspace: README.md"
+    assert second == "see src and @gone.md"
+
+
+def test_a_thread_is_picked_by_arrows_and_its_end_is_shown_again(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("The **first** answer."), Reply("The second answer."), Reply("Third."))
+    for name in ("one", "two"):
+        assert cli.run("run", f"say {name}", "--thread", f"{name}-1").code == 0
+    with Terminal(cli, "chat", "--continue") as terminal:
+        terminal.see(READY)
+        shown = terminal.screen
+        assert shown.index("say two") < shown.index("The second answer.")
+        assert "The first answer." not in shown
+        terminal.type("/resume\r")
+        terminal.see("or choose with the arrows.")
+        terminal.type("\x1b[B\x1b[B")
+        terminal.see("Thread: one-1")
+        terminal.type("\r")
+        terminal.see("The first answer.")
+        terminal.type("more\r")
+        terminal.see("Third.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert said(model) == ["say one", "more"]

@@ -18,6 +18,7 @@ def test_the_demo_finishes_with_its_files_and_is_a_thread(bare_cli: Cli) -> None
     done = bare_cli.run("demo", "--workspace", "files")
     assert done.code == 0
     assert "recording" in done.stderr
+    assert done.stderr.endswith("openmanus init, then openmanus run TASK\n")
     assert done.stdout.strip()
     kinds = {path.suffix for path in bare_cli.workspace.iterdir() if path.is_file()}
     assert {".png", ".csv", ".md"} <= kinds

@@ -63,7 +63,7 @@ def test_the_shipped_tasks_pass_without_a_key(bare_cli: Cli) -> None:
     assert "Evaluation of shipped" in page
     again = bare_cli.run("eval", "--shipped", "--quiet")
     assert (again.code, again.stderr) == (0, "")
-    assert again.stdout == "passed 100 %, passed 10, cost $0\n"
+    assert again.stdout == "passed 100 % (10 of 10), cost $0\n"
 
 
 def test_each_attempt_is_judged(cli: Cli, model: OpenAIServer) -> None:

@@ -342,16 +342,18 @@ async def test_an_argument_that_was_left_out_has_its_default() -> None:
     assert shop.done == []
 
 
-async def test_an_approval_may_hold_for_the_rest_of_the_run_and_no_longer() -> None:
+async def test_an_approval_may_hold_for_the_rest_of_the_thread_and_says_for_what() -> None:
     replies = [calls(("pay", {"amount": n}), prefix=f"{n}.") for n in (1, 2)]
     later = calls(("pay", {"amount": 3}), prefix="3.")
-    shop = Shop(*replies, "paid both", later)
+    shop = Shop(*replies, "paid both", later, "paid again")
     await shop.go_on()
+    (asked,) = (await shop.graph.aget_state(CONFIG)).interrupts
+    assert asked.value["always"] == "pay in this thread"
     ran = await shop.answer("always")
     assert (shop.done, ran.values["status"]) == (["1 anna", "2 anna"], "finished")
     await shop.go_on("once more")
-    assert shop.done == ["1 anna", "2 anna"]
-    assert len(await shop.open()) == 1
+    assert shop.done == ["1 anna", "2 anna", "3 anna"]
+    assert await shop.open() == {}
 
 
 @pytest.mark.parametrize("stored_in", ["ledger", "checkpoint"])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from openmanus_graph.interfaces.cli.call_view import edit_diff
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered, SafeConsole
-from openmanus_graph.interfaces.cli.screen import edit_diff
 from openmanus_graph.interfaces.cli.terminal import SHOWN_FILES, TerminalSink, file_lines
 from openmanus_graph.interfaces.service.call_titles import MAX_CHARS, describe_call
 from openmanus_graph.interfaces.service.run_view import step_line
@@ -75,7 +75,9 @@ def test_an_edit_is_a_diff_with_some_lines_around() -> None:
 
 def test_a_long_diff_says_how_much_more_there_is() -> None:
     args = {"command": "create", "file_text": "x\n" * 50}
-    assert list(edit_diff(EDITOR, args, 2)) == [("+", "x"), ("+", "x"), ("…", "48 more lines")]
+    assert list(edit_diff(EDITOR, args, 2)) == [
+        ("+", "   1 x"), ("+", "   2 x"), ("…", "48 more lines")
+    ]  # fmt: skip
 
 
 def blocks_of(text: str, size: int) -> list[str]:

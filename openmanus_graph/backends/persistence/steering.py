@@ -63,6 +63,11 @@ class SteeringMessages:
 
         self._database.run_later(_OF_THREAD, (thread,), note)
 
+    async def take_back(self, message_id: str) -> bool:
+        """Delete a steering message that no checkpoint holds. Return whether there was one."""
+        delete = "DELETE FROM steering WHERE id = ? AND read = 0 RETURNING id"
+        return bool(await self._change(delete, (message_id,)))
+
     async def of(self, thread: str) -> list[SteeringMessage]:
         """Return the steering messages of a thread, oldest first; damaged ones are left out."""
         asked_at, rows = self._fetched.pop(thread, (-math.inf, []))
@@ -87,9 +92,10 @@ class SteeringMessages:
 
     async def _change(
         self, statement: str, values: Sequence[str], worker_of: str | None = None
-    ) -> None:
-        await self._database.arun(statement, values, worker_of=worker_of)
+    ) -> list[Row]:
+        rows = await self._database.arun(statement, values, worker_of=worker_of)
         SteeringMessages.changed_at = time.monotonic()
+        return rows
 
 
 async def tell(thread: str, text: str) -> str:
@@ -191,4 +197,5 @@ def announce(messages: Sequence[AnyMessage], emit: Emit) -> None:
     for message in messages:
         text = " ".join(message.text.split())
         cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
-        notice(emit, f"Read your message: {cut}", "info")
+        text = f"Read your message: {cut}"
+        emit({"type": "notice", "level": "info", "text": text, "message": message.id})

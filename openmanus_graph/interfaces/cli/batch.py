@@ -57,6 +57,7 @@ NOT_PASSED_EXIT, LEFT_EXIT = 1, 3
 SUFFIX = ".eval"
 PIPE_WIDTH = 160
 _REASON_CHARS = 100
+SHOWN_WAITING = 20
 
 DefaultAgent = Annotated[
     str | None, typer.Option(help="Which agent does tasks that name none. Default manus.")
@@ -121,6 +122,10 @@ def batch(
             hint = f" The same command{more} continues." if left else ""
             spent = f"${budget.spent_usd:.4g}"
             say(f"{', '.join(parts)}; {spent}. The results are in {out_path}.{hint}")
+            waiting = [one for one in todo if results.statuses.get(one.id) == "waiting"]
+            for one in waiting[:SHOWN_WAITING]:
+                command, place = f"openmanus resume {results.thread(one)}", f" (of {remote})"
+                say(f"{one.id} waits for you: {command}{place if remote else ''}")
     return code
 
 

@@ -5,6 +5,7 @@ At a terminal it also has commands, `/model`, `/files` and others, and MCP promp
 
 import asyncio
 import sys
+import textwrap
 
 from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.resolve import resolve_settings
@@ -34,7 +35,10 @@ CANCELLED, WAITING = 130, 4
 SIGNALLED = (143, 129)
 HISTORY = "chat-history"
 """In the home folder: what was typed at the prompt."""
-GREETING = "Enter sends, Alt+Enter makes a line, /help lists the commands."
+GREETING = (
+    "OpenManus. Enter sends, Alt+Enter makes a line, @ names a file, Escape interrupts.",
+    "/help lists the commands.",
+)
 """Part of the first prompt, so that the editor is ready when a person reads it."""
 NO_COMMANDS = (
     "This terminal (TERM=dumb) has no commands but /exit. Nothing was sent; begin with another "
@@ -85,25 +89,30 @@ async def _read_turns(given: InputOptions, taken: Taken, sink: EventSink) -> int
 async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
     """Talk with the person at the terminal; return the exit code of the last turn."""
     settings = await asyncio.to_thread(resolve_settings, run_setup.to_context(taken[2]), taken[0])
-    session = ChatSession(taken, settings, sink)
-    if known := await asyncio.to_thread(find_thread, session.thread):
-        say(_describe_open(known))
     completer = editor.MessageCompleter(PURPOSES, settings.workspace)
     history = settings.home / HISTORY
-    line = editor.LineEditor(history=history, completer=completer, status=session.status)
-    prompt = f"{GREETING}\n{editor.PROMPT}"
-    while not session.left:
-        thread, completer.workspace = session.thread, session.settings.workspace
-        async with open_session(thread):
-            while not session.left and session.thread == thread:
-                draft, session.draft = session.draft, ""
-                typed, prompt = await editor.next_message(line, prompt, draft), editor.PROMPT
-                if typed is None:
-                    session.left = True
-                elif typed.startswith("/"):
-                    await run_command(typed, session)
-                else:
-                    if await session.say(typed, given, line.pastes, draft):
+    line = editor.LineEditor(history=history, completer=completer, status=lambda: session.status())
+    session = ChatSession(taken, settings, sink, line)
+    if known := await asyncio.to_thread(find_thread, session.thread):
+        await session.look_back(known)
+        say(_describe_open(known))
+    width = line.app.output.get_size().columns - 1
+    greeting = [textwrap.fill(part, width) for part in GREETING]
+    prompt = "\n".join([*greeting, editor.PROMPT])
+    with line.keep_brackets():
+        while not session.left:
+            thread, completer.workspace = session.thread, session.settings.workspace
+            async with open_session(thread):
+                while not session.left and session.thread == thread:
+                    typed, draft = await session.next_message(prompt)
+                    prompt = f"\n{editor.PROMPT}"
+                    if typed is None:
+                        session.left = True
+                    elif typed.startswith("/"):
+                        await run_command(typed, session)
+                    elif typed.startswith("!"):
+                        await session.run_shell(typed[1:])
+                    elif await session.say(typed, given, line.pastes, draft):
                         given = InputOptions()  # only the first turn gets files and pictures
     return session.code
 

@@ -10,10 +10,12 @@ from openmanus_graph.backends.files.overview import list_folder
 from openmanus_graph.backends.models.spec import model_name, parse_spec
 from openmanus_graph.config.claude_files import usable_prompts, with_command
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.graphs.catalog import agent_names, check_agent
-from openmanus_graph.interfaces.cli import fork, mcp, screen
+from openmanus_graph.graphs.catalog import agent_names, agent_tools, check_agent
+from openmanus_graph.interfaces.cli import fork, mcp
+from openmanus_graph.interfaces.cli.call_view import diff_texts, edit_diff
 from openmanus_graph.interfaces.cli.chat_session import EDITOR, ChatSession
 from openmanus_graph.interfaces.cli.console import Rendered, SafeConsole, say
+from openmanus_graph.interfaces.cli.process import StdinLines
 from openmanus_graph.interfaces.cli.show import export, read_thread
 from openmanus_graph.interfaces.cli.skills import list_skills
 from openmanus_graph.interfaces.cli.threads import list_notes, list_threads
@@ -27,6 +29,7 @@ from openmanus_graph.interfaces.service.thread_view import plan_in
 from openmanus_graph.interfaces.service.threads import (
     find_thread,
     known_thread,
+    open_threads,
     short_id,
     thread_id,
 )
@@ -37,7 +40,8 @@ from openmanus_graph.state.manus import active_plan, no_plans
 
 OPEN = ("waiting", "stopped", "cancelled", "failed", "running")
 """Statuses of threads that can be resumed."""
-DIFF_LINES = 1_000
+DIFF_LINES, DIFF_CHARS = 1_000, 10_000
+SHOWN_THREADS = 20
 DESCRIPTION_CHARS = 200
 PROMPT_PREFIX = f"/{SERVER_TOOL_PREFIX}"
 
@@ -94,11 +98,10 @@ async def _files(session: ChatSession, argument: str) -> None:
 
 
 async def _diff(session: ChatSession, argument: str) -> None:
-    styles = {"+": "green", "-": "red"}
-    for args in session.edits:
+    for args, output in session.edits:
         say(describe_call(EDITOR, args))
-        for mark, line in screen.edit_diff(EDITOR, args, DIFF_LINES):
-            say(f"  {mark} {line}", styles.get(mark, "dim"))
+        for line in diff_texts(edit_diff(EDITOR, args, DIFF_LINES, output=output), DIFF_CHARS):
+            say(f"  {line.plain}", str(line.style))
     if not session.edits:
         say("The editor has changed nothing in this chat.")
 
@@ -131,13 +134,18 @@ async def _resume(session: ChatSession, argument: str) -> None:
     if argument:
         chosen = await asyncio.to_thread(lambda: known_thread(thread_id(argument)))
         await session.switch(chosen.id)
+        await session.look_back(chosen)
         say(f"thread {short_id(session.thread)}")
     known = await asyncio.to_thread(find_thread, session.thread)
     if known is not None and known.status in OPEN:
         await session.resume(run_setup.ResumeAnswer())
     elif not argument:
-        await asyncio.to_thread(list_threads)
-        say("Continue one of them: /resume ID")
+        await asyncio.to_thread(list_threads, SHOWN_THREADS)
+        say("Continue one of them: /resume ID, or choose with the arrows.")
+        page = await asyncio.to_thread(open_threads().page, SHOWN_THREADS, None, "", archived=False)
+        ids = [short_id(one.id) for _, one in page]
+        if ids and (chosen_id := await StdinLines().ask("Thread: ", choices=ids)):
+            await _resume(session, chosen_id.strip())
 
 
 async def _fork(session: ChatSession, argument: str) -> None:
@@ -186,6 +194,13 @@ async def _export(session: ChatSession, argument: str) -> None:
         say(f"{argument} holds the conversation.")
 
 
+async def _tools(session: ChatSession, argument: str) -> None:
+    for tool in await asyncio.to_thread(agent_tools, session.agent):
+        say(f"  {tool.name:<22} {tool.description.strip().partition(chr(10))[0]}")
+    if servers := session.settings.mcp_servers:
+        say(f"MCP servers, with tools of their own: {', '.join(one.name for one in servers)}")
+
+
 async def _skills(session: ChatSession, argument: str) -> None:
     await asyncio.to_thread(list_skills)
 
@@ -206,7 +221,7 @@ async def _show_prompts(session: ChatSession, argument: str) -> None:
 async def _use_prompt(command: str, session: ChatSession, argument: str) -> None:
     """Put an MCP prompt into the input line, for the person to read and to send."""
     text = await mcp.read_prompt(session.settings.mcp_servers, command, argument)
-    session.draft = f" {text}" if text.startswith("/") else text  # never a command
+    session.draft = f" {text}" if text.startswith(("/", "!")) else text  # never a command
     say("Enter sends the prompt. It comes from the server: read it first.")
 
 
@@ -247,6 +262,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[ChatSession, str], Awaitable[None]], str
     "/clear": (_new, "the same"),
     "/undo": (_undo, "go back to before the last message, with the files of then"),
     "/export": (_export, "write the conversation: /export FILE.md or FILE.html"),
+    "/tools": (_tools, "list the agent's tools"),
     "/skills": (_skills, "list the skills"),
     "/memory": (_memory, "list the notes of agents"),
     "/resume": (_resume, "continue what was stopped; /resume ID: another thread"),

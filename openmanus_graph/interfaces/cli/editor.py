@@ -7,8 +7,9 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -16,9 +17,9 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.formatted_text import AnyFormattedText, FormattedText
 from prompt_toolkit.history import FileHistory
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
@@ -41,7 +42,7 @@ _PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 SHOWN_FILES = 50
 SENTENCE_ENDS = ".,;:!?)"
-_MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>[^\s"]+))')
+MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>[^\s"]+))')
 _PATH = re.compile(
     r"(?<!\S)(?:'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|(?P<plain>(?:\\.|\S)+))"
 )
@@ -59,17 +60,19 @@ class LineEditor:
         history: Path | None = None,
         completer: Completer | None = None,
         status: Callable[[], str] | None = None,
+        choices: Sequence[str] = (),
     ) -> None:
         """Open the terminal of stdin and stderr.
 
         `history` is the file of what was typed before; None keeps nothing. `status` returns the
-        line below the prompt.
+        line below the prompt. The arrows up and down put one of `choices` into the line.
         """
         self.pastes: dict[str, str] = {}
         """Long pastes, by their labels in the line."""
-        source = create_input(sys.stdin)
-        if isinstance(source, Vt100Input):
-            source.vt100_parser = PasteParser(source.vt100_parser.feed_key_callback)
+        self.on_send: Callable[[str], None] | None = None
+        """Takes what is sent while the agent works; the line then stays."""
+        self.on_key: Callable[[str], object] = str
+        """Takes Escape and Ctrl-C meanwhile, and in an empty line Ctrl-D and the arrow up."""
 
         def toolbar() -> FormattedText:
             return FormattedText([("", printable(status()) if status else "")])
@@ -79,17 +82,18 @@ class LineEditor:
             completer=completer,
             complete_in_thread=True,
             multiline=True,
-            key_bindings=self._key_bindings(),
+            key_bindings=self._key_bindings(choices),
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
             bottom_toolbar=toolbar if status else None,
             reserve_space_for_menu=0 if completer is None else MENU_ROWS,
             style=_STYLE,
-            input=source,
+            input=_keyboard(),
             output=create_output(sys.stderr),
         )
+        self.app = self._session.app
         # A terminal that does not report its cursor has no status line, and needs no warning.
-        self._session.app.renderer.cpr_not_supported_callback = None
+        self.app.renderer.cpr_not_supported_callback = None
 
     async def ask(self, prompt: str, *, draft: str = "") -> str | None:
         """Return what the person typed, with long pastes whole; None at Ctrl-C or Ctrl-D."""
@@ -101,14 +105,22 @@ class LineEditor:
             typed = typed and typed.replace(label, pasted)
         return typed
 
-    async def read(self, prompt: str, *, secret: bool = False, draft: str = "") -> str | None:
+    async def read(
+        self, prompt: AnyFormattedText, *, secret: bool = False, draft: str = "", refresh: float = 0
+    ) -> str | None:
         """Return what the person typed, with labels for long pastes; None at Ctrl-D.
 
-        A secret is shown as dots and not kept in the history. KeyboardInterrupt: Ctrl-C was typed.
+        A secret is shown as dots and not kept in the history. With `refresh` seconds, the prompt is
+        drawn again so often, and removed at the end. KeyboardInterrupt: Ctrl-C was typed.
         """
+        self.app.erase_when_done = bool(refresh)
+        self.app.min_redraw_interval = refresh / 4  # a paste arrives in thousands of pieces
+        self.app.timeoutlen, self.app.ttimeoutlen = (0.4, 0.1) if refresh else (1.0, 0.5)
         try:
             return await self._session.prompt_async(
                 prompt,
+                refresh_interval=refresh,
+                reserve_space_for_menu=MENU_ROWS if self._session.completer and not refresh else 0,
                 default=self._shown_paste(printable(draft)),
                 is_password=secret,
                 handle_sigint=False,
@@ -121,12 +133,31 @@ class LineEditor:
     def unsent(self) -> str:
         return self._session.default_buffer.text
 
-    def _key_bindings(self) -> KeyBindings:
+    @contextlib.contextmanager
+    def keep_brackets(self) -> Generator[None]:
+        """Have pastes marked also while no line is read: each is one message at any time."""
+        output = self.app.output
+        disable = output.disable_bracketed_paste
+        setattr(output, "disable_bracketed_paste", output.flush)  # noqa: B010  # or mypy objects
+        output.enable_bracketed_paste()
+        output.flush()
+        try:
+            yield
+        finally:
+            disable()
+            output.flush()
+
+    def _key_bindings(self, choices: Sequence[str]) -> KeyBindings:
         keys = KeyBindings()
 
         @keys.add("enter", filter=~_is_choosing)
         def send(event: KeyPressEvent) -> None:
-            event.current_buffer.validate_and_handle()
+            if self.on_send is None:
+                event.current_buffer.validate_and_handle()
+            else:
+                event.current_buffer.append_to_history()
+                self.on_send(event.current_buffer.document.text)
+                event.current_buffer.reset()
 
         @keys.add("enter", filter=_is_choosing)
         def choose(event: KeyPressEvent) -> None:
@@ -137,12 +168,35 @@ class LineEditor:
         def new_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
+        chooses = Condition(
+            lambda: bool(choices) and get_app().current_buffer.text in ("", *choices)
+        )
+
+        @keys.add("up", filter=chooses)
+        @keys.add("down", filter=chooses)
+        def choose_next(event: KeyPressEvent) -> None:
+            buffer, down = event.current_buffer, event.key_sequence[0].key == Keys.Down
+            at = choices.index(buffer.text) if buffer.text else -1 if down else 0
+            buffer.document = Document(choices[(at + (1 if down else -1)) % len(choices)])
+
         @keys.add(Keys.BracketedPaste)
         def paste(event: KeyPressEvent) -> None:
             text = printable(re.sub("\r\n?", "\n", event.data))
             event.current_buffer.insert_text(self._shown_paste(text))
 
+        self._add_live_keys(keys)
         return keys
+
+    def _add_live_keys(self, keys: KeyBindings) -> None:
+        """Add what the keys do while the agent works."""
+        is_live = Condition(lambda: self.on_send is not None)
+
+        @keys.add("escape", filter=is_live)
+        @keys.add("c-c", filter=is_live)
+        @keys.add("c-d", filter=is_live & ~_has_text)
+        @keys.add("up", filter=is_live & ~_has_text)
+        def pass_on(event: KeyPressEvent) -> None:
+            self.on_key(event.key_sequence[0].key)
 
     def _shown_paste(self, text: str) -> str:
         lines = line_count(text)
@@ -158,6 +212,20 @@ def _is_choosing() -> bool:
     """Return True if one of several completions is selected; after the only one, Enter sends."""
     state = get_app().current_buffer.complete_state
     return state is not None and state.complete_index is not None and len(state.completions) > 1
+
+
+@Condition
+def _has_text() -> bool:
+    return bool(get_app().current_buffer.text)
+
+
+@cache
+def _keyboard() -> Input:
+    """Return the terminal of stdin: one, so that a paste is whole also if another line gets it."""
+    source = create_input(sys.stdin)
+    if isinstance(source, Vt100Input):
+        source.vt100_parser = PasteParser(source.vt100_parser.feed_key_callback)
+    return source
 
 
 class PrivateHistory(FileHistory):
@@ -234,7 +302,7 @@ def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str,
             files[str(found)] = None
         return found.name + rest
 
-    text = _MENTION.sub(replaced, text)
+    text = MENTION.sub(replaced, text)
     for match in _PATH.finditer(text):  # pictures are also named without `@`
         plain = re.sub(r"\\(.)", r"\1", match["plain"] or "")
         name = (match["single"] or match["double"] or plain).removeprefix("file://")
@@ -246,7 +314,7 @@ def read_mentions(text: str, workspace: Path, untrusted: str = "") -> tuple[str,
 
 def without_mentions(text: str, workspace: Path) -> str:
     """Return a message without the names of files that it mentions. Blocks."""
-    return _MENTION.sub(
+    return MENTION.sub(
         lambda match: match[0] if _mentioned(match, workspace)[0] is None else "", text
     )
 
@@ -272,7 +340,7 @@ def _mentioned(match: re.Match[str], workspace: Path) -> tuple[Path | None, str]
 
 
 def _find(name: str, workspace: Path) -> Path | None:
-    """Return a file of the working folder or of the workspace, or by its whole path.
+    """Return a file or folder of the working folder or of the workspace, or a file by its path.
 
     A relative name may be a link that somebody else put there, so it must lead to a file inside.
     """
@@ -282,7 +350,7 @@ def _find(name: str, workspace: Path) -> Path | None:
             return path.resolve() if path.is_file() else None
         for folder in (Path.cwd(), workspace):
             real = (folder / path).resolve()
-            if real.is_file() and real.is_relative_to(folder.resolve()):
+            if real.exists() and real.is_relative_to(folder.resolve()):
                 return real
         return None
     except (OSError, RuntimeError, ValueError):  # too long, no such user, or a NUL
@@ -315,9 +383,13 @@ class MessageCompleter(Completer):
 
 
 def _files_like(typed: str, places: Iterable[Path]) -> list[str]:
-    """Return the files and folders whose path begins as typed, folders with a slash."""
+    """Return the files and folders that have the typed letters in this order, whatever their case.
+
+    Those that begin with them come first. Folders have a slash.
+    """
     folder, _, beginning = typed.rpartition("/")
     prefix = f"{folder}/" if typed != beginning else ""
+    like = re.compile(".*".join(map(re.escape, beginning)), re.IGNORECASE)
     found = dict[str, None]()
     for place in places:
         try:
@@ -327,10 +399,10 @@ def _files_like(typed: str, places: Iterable[Path]) -> list[str]:
         for entry in entries:
             name = entry.name
             hidden = name.startswith(".") and not beginning.startswith(".")
-            if hidden or not name.startswith(beginning) or printable(name) != name:
+            if hidden or not like.search(name) or printable(name) != name:
                 continue
             found[f"{prefix}{name}{'/' if entry.is_dir() else ''}"] = None
-    return list(found)[:SHOWN_FILES]
+    return sorted(found, key=lambda one: not one.startswith(typed))[:SHOWN_FILES]
 
 
 async def next_message(line: LineEditor, prompt: str, draft: str) -> str | None:

@@ -11,7 +11,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TextIO
 
 from typing_extensions import Buffer, override
@@ -114,15 +114,16 @@ class StdinLines:
         self._ended = False
         self.interactive = sys.stdin.isatty() and sys.stderr.isatty()
 
-    async def ask(self, prompt: str, *, draft: str = "") -> str | None:
+    async def ask(self, prompt: str, *, draft: str = "", choices: Sequence[str] = ()) -> str | None:
         """Return the next line, None at the end of the input.
 
-        Only a terminal shows the prompt, and only the line editor the draft, which can be changed.
+        Only a terminal shows the prompt, and only the line editor has the draft, which can be
+        changed, and the choices, which the arrow keys put into the line.
         """
         if has_line_editor():
             from openmanus_graph.interfaces.cli.editor import LineEditor
 
-            return await LineEditor().ask(prompt, draft=draft)
+            return await LineEditor(choices=choices).ask(prompt, draft=draft)
         if self.interactive:
             sys.stderr.write(prompt)
             sys.stderr.flush()

@@ -152,7 +152,10 @@ def demo(
 
         return Run(thread, agent, task, context, {}, make_input, trigger="demo")
 
-    return execute_run(make_run, output)
+    code = execute_run(make_run, output)
+    if code == 0 and not output.json and not output.quiet:
+        say("Next, with a model of yours: openmanus init, then openmanus run TASK")
+    return code
 
 
 def execute_run(make_run: "Callable[[], Run]", output: OutputOptions) -> int:

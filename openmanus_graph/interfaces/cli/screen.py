@@ -1,13 +1,11 @@
 """Shows a run on a terminal: Markdown as it streams, calls as lines, and what is running now."""
 
-import difflib
-import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -17,15 +15,13 @@ from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
+from openmanus_graph.interfaces.cli.call_view import diff_texts, edit_diff, first_lines
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
-from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines, first_lines, label
-from openmanus_graph.interfaces.service.call_titles import describe_call
+from openmanus_graph.interfaces.cli.terminal import TerminalSink, end_mark, file_lines, label
+from openmanus_graph.interfaces.service.call_titles import Args, describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.runtime.session_registry import newest_output
-
-Args = Mapping[str, Any]
-DiffLine = tuple[Literal["+", "-", " ", "…"], str]
 
 REFRESH_S = 0.12
 DIFF_LINES = 40
@@ -37,13 +33,6 @@ RUNNING_CALLS = 4
 """How many are shown with a line each."""
 _RESOURCES = {"bash": "bash", "python_execute": "python"}
 """The handle whose output shows the progress of a tool's call."""
-_EDITED = {
-    "create": ("", "file_text"),
-    "str_replace": ("old_str", "new_str"),
-    "insert": ("", "new_str"),
-}
-"""The arguments with the old and the new text, by the editor's command."""
-_DIFF_STYLES = {"+": "green", "-": "red", " ": "dim", "…": "dim"}
 
 
 @dataclass(frozen=True)
@@ -125,19 +114,15 @@ class ScreenSink(TerminalSink):
         tool = str(event["tool"])
         call = self._calls.pop(str(event["call_id"]), _Call(tool, {}, tool, 0.0))
         self._doing(event, "")
-        mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
-        head, line = Text.from_markup(f"{label(event)}{mark} "), Text(call.line)
+        head, line = Text.from_markup(f"{label(event)}{end_mark(event)} "), Text(call.line)
         took = Text(f" {_duration(event['seconds'])}", style="dim")
         room = self.console.width - head.cell_len - took.cell_len
         line.truncate(max(1, room), overflow="ellipsis")
         self.console.print(Text.assemble(head, line, took))
-        shown = [
-            Text(f"{sign} {changed[:LINE_CHARS]}", style=_DIFF_STYLES[sign])
-            for sign, changed in (
-                edit_diff(call.tool, call.args, DIFF_LINES) if event["ok"] else ()
-            )
-        ]
-        output = () if shown else first_lines(event["output"], LINE_CHARS)
+        done, output = event["ok"] and not event.get("by_person"), event["output"]
+        diff = edit_diff(call.tool, call.args, DIFF_LINES, output=output) if done else iter(())
+        shown = diff_texts(diff, LINE_CHARS)
+        output = () if shown else first_lines(output, LINE_CHARS)
         for text in (*shown, *(Text(one, style="dim") for one in output)):
             self.console.print(Padding(text, (0, 0, 0, 4)))
 
@@ -202,8 +187,13 @@ class ScreenSink(TerminalSink):
             self._has_blocks = True
             self.console.print(Rendered(block))
 
+    def live_text(self) -> str:
+        with self._lock, self.console.capture() as shown:
+            self.console.print(self)
+        return shown.get()
+
     def _show_live(self) -> None:
-        if self._live is None:
+        if self._live is None and not self.has_line:
             self._live = Live(
                 console=self.console,
                 get_renderable=lambda: self,
@@ -256,18 +246,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest} s"
-
-
-def edit_diff(tool: str, args: Args, max_lines: int) -> Iterator[DiffLine]:
-    """Yield the lines that a call of the editor changes in its file; nothing for other calls."""
-    names = _EDITED.get(str(args.get("command")))
-    if tool != "str_replace_editor" or names is None:
-        return
-    before, after = (str(args.get(name) or "").splitlines() for name in names)
-    diff = difflib.unified_diff(before, after, n=2, lineterm="")
-    lines = [line for line in itertools.islice(diff, 2, None) if not line.startswith("@@")]
-    for line in lines[:max_lines]:
-        mark: Any = line[0]  # "+", "-" or " "
-        yield mark, line[1:]
-    if len(lines) > max_lines:
-        yield "…", f"{len(lines) - max_lines} more lines"

@@ -82,7 +82,7 @@ def show(
             output["step_runs"] = {step: list(map(_plain, each)) for step, each in runs.items()}
         sys.stdout.write(json.dumps(output, ensure_ascii=False, default=str) + "\n")
     else:
-        _print_markdown(thread_view.transcript(known, values, runs, cut=True))
+        print_markdown(thread_view.transcript(known, values, runs, cut=True))
         if asked:
             how = "--approve, --reject or --answer TEXT, with --id ID if it asks several questions"
             command = f"openmanus resume {shlex.quote(known.id)} {how}"
@@ -90,7 +90,7 @@ def show(
     return 0
 
 
-def _print_markdown(parts: Iterable[str]) -> None:
+def print_markdown(parts: Iterable[str]) -> None:
     """Write parts of a text to stdout: rendered on a terminal, unchanged elsewhere."""
     console = SafeConsole(highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from openmanus_graph.interfaces.cli.call_view import call_texts, first_lines
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.process import StdinLines, write_out
 from openmanus_graph.interfaces.service.run_view import claims_line, source_lines
@@ -30,7 +31,6 @@ from openmanus_graph.safety.open_beneath import shown as quoted_name
 from openmanus_graph.state.interrupts import read_decision_on
 from openmanus_graph.state.planning import shown_after
 
-OUTPUT_LINES = 6
 SHOWN_FILES = 20
 NAME_CELLS, TEXT_CELLS = 16, 24
 """Maximum width of a name; minimum width of a step's text, below which facts are left out."""
@@ -44,15 +44,21 @@ Continue with: [bold]openmanus resume {thread} --approve[/]
                [bold]openmanus show {thread} --plan > plan.json[/]  (edit it, then)
                [bold]openmanus resume {thread} --answer "$(cat plan.json)"[/]
                [bold]openmanus resume {thread} --reject[/]  (nothing is done)"""
-_DIFF_MARKS = {"old_str": "- ", "new_str": "+ "}
 _COLOURS = {"completed": "green", "blocked": "red", "in_progress": "cyan"}
 EDIT = "e"
 QUESTION_PROMPT = "Your answer: "
 PROMPTS = {
-    "approval": "[a]pprove, [always] in this run, [e]dit, [r]eject WHY, or = RESULT: ",
+    "approval": "[a]pprove, {always}[e]dit, [r]eject WHY, or = RESULT: ",
     "unknown_outcome": "[a]pprove, [r]eject WHY, or type its result: ",
 }
 PLAN_PROMPT = "[a]pprove, [e]dit, [r]eject, or say what to change: "
+CHOICES = {
+    "approval": ("a", "always", EDIT, "r ", "= "),
+    "unknown_outcome": ("a", "r ", "= "),
+}
+"""What the arrow keys put into the line; Enter decides, so that what was typed before the question
+decides nothing."""
+ALWAYS_CHARS = 200
 NO_DECISION = "That is not a decision, and nothing was done."
 
 
@@ -89,9 +95,10 @@ class TerminalSink:
         """What the newest model call has streamed."""
         self.workspace = ""
         self.checklist = Checklist()
+        self.has_line = False
+        """Whether it is a chat, whose input line is below what is shown."""
         self.reviewing = False
         """Whether the open question is about a plan."""
-        """The option that lets the run continue beyond the limit that ended it."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event, unless it is only for programs."""
@@ -139,10 +146,11 @@ class TerminalSink:
         self._line(f"{place}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
     def _tool_end(self, event: Mapping[str, Any]) -> None:
-        mark = "[green]✓[/]" if event["ok"] else "[red]✗[/]"
         self._doing(event, "")
         place = label(event) or "  "
-        self._line(f"{place}{mark} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]")
+        self._line(
+            f"{place}{end_mark(event)} {escape(event['tool'])} [dim]{event['seconds']:.2f} s[/]"
+        )
         for line in first_lines(event["output"], 200):
             self.console.print(Text(f"    {line}", style="dim"))
 
@@ -169,8 +177,8 @@ class TerminalSink:
         if self.reviewing:
             return  # the question shows the plan as people read it
         for call in event["calls"]:
-            for line in call_lines(call):
-                self._line(f"  {escape(line)}")
+            for text in call_texts(call, self.workspace):
+                self.console.print(Text.assemble("  ", text))
 
     def _final(self, event: Mapping[str, Any]) -> None:
         self._end_line()
@@ -183,7 +191,11 @@ class TerminalSink:
             thread = escape(shlex.quote(short_id(event["thread"])))
             command = escape(event["resume"].replace(event["thread"], short_id(event["thread"])))
             line = f"Continue with: [bold]{command}{_OTHER_REPLIES.get(reason, '')}[/]"
-            self._line(_PLAN_REPLIES.format(thread=thread) if self.reviewing else line)
+            if self.has_line:
+                allow = "/approve[/], or [bold]" if reason in CHOICES else ""
+                line = f"Continue with: [bold]{allow}/resume[/]"
+            plan = self.reviewing and not self.has_line
+            self._line(_PLAN_REPLIES.format(thread=thread) if plan else line)
         # On a terminal the answer was just streamed; it is not shown twice.
         was_shown = reason == "answer" or answer.strip() == self.streamed.strip()
         was_shown &= sys.stdout.isatty() and not self.quiet and not self.checklist
@@ -223,27 +235,6 @@ class TerminalSink:
             self.line_open = False
 
 
-def call_lines(call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a call as it will happen: texts unescaped and whole, an edit as a diff."""
-    yield printable(call["tool"])
-    for name, value in call["args"].items():
-        plain = isinstance(value, str) and printable(value) == value  # else what is hidden is shown
-        lines = str(value if plain else json.dumps(value, ensure_ascii=False)).split("\n")
-        if len(lines) == 1 and name not in _DIFF_MARKS:
-            yield printable(f"  {name}: {lines[0]}")
-        else:
-            yield printable(f"  {name}:")
-            yield from (printable(f"    {_DIFF_MARKS.get(name, '')}{line}") for line in lines)
-
-
-def first_lines(output: str, max_chars: int) -> list[str]:
-    """Return the first lines of a tool's output, each cut, and how many more there are."""
-    lines = printable(output).splitlines()
-    more = len(lines) - OUTPUT_LINES
-    shown = [line[:max_chars] for line in lines[:OUTPUT_LINES]]
-    return [*shown, f"… {more} more lines"] if more > 0 else shown
-
-
 def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each of the first files of a run, and how many more there are."""
     lines = [
@@ -252,6 +243,12 @@ def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     more = len(artifacts) - SHOWN_FILES
     return [*lines, f"and {more:,} more"] if more > 0 else lines
+
+
+def end_mark(event: Mapping[str, Any]) -> str:
+    if event.get("by_person"):
+        return "[magenta]= your result for[/]"
+    return "[green]✓[/]" if event["ok"] else "[red]✗[/]"
 
 
 def label(event: Mapping[str, Any]) -> str:
@@ -380,7 +377,9 @@ class TerminalInput:
         kind = asked["kind"]
         if kind == "question":
             return await lines.ask(QUESTION_PROMPT)
-        while (typed := await lines.ask(PROMPTS[kind])) is not None:
+        scope = " ".join(printable(str(asked.get("always", ""))).split())[:ALWAYS_CHARS]
+        prompt = PROMPTS[kind].format(always=f"[always] for {scope}, " if scope else "")
+        while (typed := await lines.ask(prompt, choices=CHOICES[kind])) is not None:
             if kind == "approval" and typed.strip().lower() == EDIT:
                 typed = await _edited_arguments(lines, asked["calls"])
                 if not typed:

@@ -100,6 +100,11 @@ def _plan(args: Args) -> tuple[str, dict[str, Any]]:
     return "plan: {what}", {"what": f"{args['command']} {args.get('title') or ''}"}
 
 
+def _reach(args: Args) -> tuple[str, dict[str, Any]]:
+    values = {"address": args["address"], "why": args.get("why") or "-"}
+    return "let programs reach {address} ({why})", values
+
+
 def _delegate(args: Args) -> tuple[str, dict[str, Any]]:
     return "ask {agent}: {task}", {"agent": args["agent"], "task": args["task"]}
 
@@ -109,6 +114,7 @@ _TITLES: Mapping[str, Callable[[Args], tuple[str, dict[str, Any]]]] = {
     "python_execute": lambda args: _code("python:", args["code"]),
     "str_replace_editor": _edit,
     "read_file": _read,
+    "reach_host": _reach,
     "browser_use": _browse,
     "web_search": lambda args: ("search: {query}", {"query": args["query"]}),
     "fetch_page": _pages,

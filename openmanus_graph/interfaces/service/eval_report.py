@@ -211,12 +211,14 @@ def passed_of(task: TaskFigures | None) -> str:
 
 
 def headline(evaluation: Evaluation) -> list[tuple[str, str]]:
-    repeat = evaluation.about.repeat
-    found = [("pass@1" if repeat > 1 else "passed", percent(evaluation.pass_at(1)))]
-    if repeat > 1:
+    repeat, outcomes = evaluation.about.repeat, evaluation.outcomes()
+    found = [("pass@1", percent(evaluation.pass_at(1)))]
+    if repeat == 1:
+        passed, total = outcomes.pop("passed", 0), evaluation.outcomes().total() + evaluation.left
+        found = [("passed", f"{percent(evaluation.pass_at(1))} ({passed} of {total})")]
+    else:
         found.append((f"pass@{repeat}", percent(evaluation.pass_at(repeat))))
         found.append((f"pass^{repeat}", percent(evaluation.pass_all(repeat))))
-    outcomes = evaluation.outcomes()
     found += [(name, str(outcomes[kind])) for kind, name in OUTCOMES.items() if outcomes[kind]]
     if evaluation.left:
         found.append(("left", str(evaluation.left)))

@@ -192,7 +192,7 @@ function drawDecisions(area, question, allowed, finish) {
   const offered = repeatable && allowed.includes("approve") ? [...allowed, "always"] : allowed;
   fill(area, h("div.buttons", {}, offered.filter((name) => choices[name]).map((name) => {
     const [label, action, kind] = choices[name];
-    const title = name === "always" ? t("Calls of this kind are not asked about again in this run") : undefined;
+    const title = name === "always" ? t("Calls of this kind are not asked about again in this thread") : undefined;
     return button(label, action, { kind, title });
   })));
 }
