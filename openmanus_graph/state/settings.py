@@ -259,7 +259,7 @@ class Settings:
     """Whether you review a plan before it is carried out."""
     answer_check: Annotated[AnswerCheck | None, Setting(shown="`mark`")] = None
     """What happens if the [answer contains figures that occur
-    nowhere](agents.md#answers-are-checked). `off`: nothing. `mark`: the answer is marked. `ask`:
+    nowhere](runs.md#answers-are-checked). `off`: nothing. `mark`: the answer is marked. `ask`:
     the model may correct it once before. `fail`: the run fails if it does not. Small models use
     `fail` by default."""
     policy: Annotated[
