@@ -11,7 +11,7 @@ from typing import TypeVar
 from openmanus_graph.backends.snapshots.objects import SNAPSHOTS
 from openmanus_graph.backends.snapshots.thread_snapshots import ThreadSnapshots
 from openmanus_graph.runtime.workspace import Workspace
-from openmanus_graph.state.settings import StorageSettings
+from openmanus_graph.state.server_settings import StorageSettings
 
 FILE_BYTES = 3000
 IN_A_FOLDER = 50

@@ -154,7 +154,7 @@ def test_threads_of_a_batch_are_listed_by_themselves(at: Desk, tab: Tab) -> None
     at.model.add(Reply("Done."))
     folder = at.served.folder
     (folder / "tasks.jsonl").write_text('{"id": "one", "task": "Of a batch zq9."}\n', "utf-8")
-    argv = [BIN / "openmanus", "batch", "tasks.jsonl", "--out", "results.jsonl"]
+    argv = [str(BIN / "openmanus"), "batch", "tasks.jsonl", "--out", "results.jsonl"]
     env = {**os.environ, **at.served.env, "OPENMANUS_HOME": str(at.served.home)}
     subprocess.run(argv, cwd=folder, env=env, check=True)
     tab.page.evaluate(REFRESH)

@@ -20,7 +20,8 @@ OPEN = "Usage: runs, tokens and cost"
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_usage_is_shown_in_sums_plots_and_tables(at: Desk, scheme: str) -> None:
     at.model.begin_again()
-    at.model.add(Reply(text="done"))
+    # Without a price, the thread with the most tokens comes first.
+    at.model.add(Reply(text="done", usage={"prompt_tokens": 9_000_000, "completion_tokens": 1}))
     tab = at.tab(color_scheme=scheme)
     thread = tab.start(f"Use something in the {scheme}.")
     tab.until("Finished")

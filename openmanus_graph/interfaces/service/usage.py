@@ -5,6 +5,7 @@ This module loads nothing of graphs and models, so that the command answers at o
 
 import datetime
 import re
+from operator import itemgetter
 from typing import Any, Literal
 
 from openmanus_graph.backends.persistence.backend import Database
@@ -49,7 +50,9 @@ def report(
         sums(database, column, first, owner) for column in ("owner" if by == "user" else by, "''")
     )
     threads = sums(database, "thread", first, threads_of)
-    costly = sorted(threads.items(), key=lambda item: -item[1]["cost_usd"])[:EXPENSIVE_THREADS]
+    by_cost = itemgetter("cost_usd", "input_tokens", "output_tokens")
+    costly = sorted(threads.items(), key=lambda item: by_cost(item[1]), reverse=True)
+    costly = costly[:EXPENSIVE_THREADS]
     marks = ", ".join("?" * len(costly)) or "NULL"
     named = f"SELECT thread, title FROM titles WHERE thread IN ({marks})"
     titles: dict[str, str] = dict(database.run(named, [name for name, _ in costly]))
