@@ -130,7 +130,7 @@ def _hooks_in(table: dict[str, Any], file: ClaudeFile) -> Iterator[Hook]:
     given = {} if table.get("disableAllHooks") is True else as_object(table.get("hooks"))
     if unknown := sorted(given.keys() - EVENTS):
         file.problem = f"there are no hooks of {', '.join(unknown)} here"
-    for event in given.keys() & EVENTS:
+    for event in filter(EVENTS.__contains__, given):  # in order: trust covers the whole list
         for group in map(as_object, as_list(given[event])):
             for one in map(as_object, as_list(group.get("hooks"))):
                 if one.get("type", "command") != "command" or not one.get("command"):

@@ -1,8 +1,11 @@
 """The user's hooks: what they see, what they decide, and what they cannot do."""
 
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,17 @@ def says(event: str, **fields: Any) -> str:
     """Return a command that prints JSON as a hook does."""
     given = {"hookSpecificOutput": {"hookEventName": event, **fields}}
     return f"cat > seen.json; echo '{json.dumps(given)}'"
+
+
+def test_trust_of_hooks_of_several_events_holds_in_every_process() -> None:
+    events = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart")
+    write_hooks(Path(".claude/settings.json"), **{one: ("", "true", {}) for one in events})
+    assert trust() == 0
+    look = "from openmanus_graph.config.claude_files import usable_hooks as u; print(len(u()[0]))"
+    for seed in "123456":  # texts in a set have another order in each process
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", look], env=env, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("5\n", "")
 
 
 def text_of(path: str) -> str | None:
