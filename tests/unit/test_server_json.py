@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from openmanus_graph.config.files import config_home
 from openmanus_graph.config.server_json import RegistryEntry
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.interfaces.cli.mcp import remove_server
 
 STDIO = {"transport": {"type": "stdio"}}
 NPM = {"registryType": "npm", "identifier": "@example/files", "version": "1.2.3", **STDIO}
@@ -120,3 +122,19 @@ def test_what_cannot_be_run_here_is_said() -> None:
     Path("server.json").write_text("{")
     with pytest.raises(ConfigError, match=r"not a server\.json"):
         RegistryEntry(Path("server.json"), "mine", {})
+
+
+def test_removing_a_server_keeps_the_inputs_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    path = config_home() / "mcp.json"
+    path.parent.mkdir(parents=True)
+    servers = {
+        name: {"command": "x", "env": {"K": f"${{input:{name}-key}}"}}
+        for name in ("a", "a-b", "b-a")
+    }
+    inputs = [{"id": f"{name}-key", "type": "promptString"} for name in servers]
+    path.write_text(json.dumps({"mcpServers": servers, "inputs": inputs}))
+    assert remove_server("a") == 0
+    left = json.loads(path.read_text())
+    assert list(left["mcpServers"]) == ["a-b", "b-a"]
+    assert [one["id"] for one in left["inputs"]] == ["a-b-key", "b-a-key"]
+    assert capsys.readouterr().err == "Removed a.\n"

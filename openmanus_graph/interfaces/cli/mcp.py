@@ -375,8 +375,14 @@ def remove_server(name: NameArgument) -> int:
         tables = [as_object(stored.get(key)) for key in ("mcpServers", "servers")]
         if not [one for one in tables if one.pop(name, None) is not None]:
             raise ConfigError(f"{path} has no server {name!r}. `openmanus mcp list` lists all.")
-        kept = [one for one in as_list(stored.get("inputs")) if f"{name}-" not in str(one)]
-        stored["inputs"] = kept
+        left, inputs = json.dumps(tables), as_list(stored.get("inputs"))
+        named = [str(as_object(one).get("id", "")) for one in inputs]
+        stored["inputs"] = [
+            one
+            for one, id_ in zip(inputs, named, strict=True)
+            if not id_.startswith(f"{name}-") or f"${{input:{id_}}}" in left
+        ]
+    sys.stderr.write(f"Removed {printable(name)}.\n")
     return 0
 
 

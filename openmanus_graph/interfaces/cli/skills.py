@@ -173,6 +173,7 @@ def remove_skill(name: Annotated[str, typer.Argument(help="Its name.")]) -> int:
     if Path(name).name != name or not (folder / "SKILL.md").is_file():
         raise ConfigError(f"You have no skill {name}. `openmanus skills list` lists all.")
     shutil.rmtree(folder)
+    sys.stderr.write(f"Removed {printable(name)}.\n")
     return 0
 
 
