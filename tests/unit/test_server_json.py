@@ -127,10 +127,8 @@ def test_what_cannot_be_run_here_is_said() -> None:
 def test_removing_a_server_keeps_the_inputs_of_others(capsys: pytest.CaptureFixture[str]) -> None:
     path = config_home() / "mcp.json"
     path.parent.mkdir(parents=True)
-    servers = {
-        name: {"command": "x", "env": {"K": f"${{input:{name}-key}}"}}
-        for name in ("a", "a-b", "b-a")
-    }
+    names = ("a", "a-b", "b-a")
+    servers = {one: {"command": "x", "env": {"K": f"${{input:{one}-key}}"}} for one in names}
     inputs = [{"id": f"{name}-key", "type": "promptString"} for name in servers]
     path.write_text(json.dumps({"mcpServers": servers, "inputs": inputs}))
     assert remove_server("a") == 0

@@ -15,6 +15,11 @@ from openmanus_graph.interfaces.service.threads import short_ids
 EDITOR = "str_replace_editor"
 
 CALLS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "reach_host",
+        {"address": "https://a.example", "why": "POST https://a.example/b"},
+        "let programs reach https://a.example (POST https://a.example/b)",
+    ),
     ("bash", {"command": "pytest -q"}, "$ pytest -q"),
     ("bash", {"command": "cd a\nmake\n"}, "$ cd a (… 2 lines)"),
     ("bash", {"restart": True}, "a new shell"),
