@@ -9,7 +9,7 @@ from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
 from openmanus_graph.backends.desktop.desktop import HANDLE, why_no_desktop
-from openmanus_graph.backends.sandbox.confinement import sandbox_of, warn_of_sandbox
+from openmanus_graph.backends.sandbox.confinement import warn_of_sandbox
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking
 from openmanus_graph.runtime.tool_runtime import call_runtime
@@ -77,10 +77,11 @@ async def computer_use(  # the model is not shown `runtime`
         raise TrustedToolError(f"There is no desktop. {why}")
     from openmanus_graph.backends.desktop.actions import ActionArguments, run_action
     from openmanus_graph.backends.desktop.desktop import Desktop
+    from openmanus_graph.tools.execution import ask_about_hosts, sandbox_for
 
     def open_desktop() -> tuple[Desktop, str]:
         """Return the session's desktop, and a note if it replaces one that has ended. Blocks."""
-        sandbox = sandbox_of(session)
+        sandbox = sandbox_for(call_runtime(runtime))
         desktop = session.handle(HANDLE, lambda: Desktop(sandbox))
         if desktop.pool.submit(desktop.alive).result():
             return desktop, ""
@@ -95,4 +96,5 @@ async def computer_use(  # the model is not shown `runtime`
         command,
     )  # fmt: skip
     work = partial(run_action, desktop, action, given)
-    return Observation(note + await run_blocking(desktop.pool, work, desktop.stop), bounded=True)
+    text = note + await run_blocking(desktop.pool, work, desktop.stop)
+    return ask_about_hosts(Observation(text, bounded=True), runtime)

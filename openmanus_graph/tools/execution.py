@@ -158,6 +158,15 @@ def reach_host(address: str, why: str = "") -> str:
     return f"Programs may reach {address} now. What was refused before has to be run again."
 
 
+def sandbox_for(call: CallRuntime) -> confinement.Sandbox:
+    """Return the session's sandbox, whose programs reach what the call's may reach. Blocks."""
+    if call.session.settings.sandbox.network == "ask":
+        from openmanus_graph.backends.web.program_proxy import use_program_proxy
+
+        use_program_proxy(call.session, call.hosts)
+    return confinement.sandbox_of(call.session)
+
+
 def ask_about_hosts(found: Observation, runtime: ToolRuntime[Any, Any]) -> Observation:
     """Add what was refused to a program, and a question for each host that nobody has named."""
     session, call = call_runtime(runtime).session, str(runtime.tool_call_id)
@@ -188,12 +197,7 @@ def _open(
     call: CallRuntime, name: str, process: Callable[..., Process], lost: str
 ) -> tuple[Process, str]:
     """Return a session's kernel or shell, and a note if it replaces one that has ended. Blocks."""
-    session = call.session
-    sandbox = confinement.sandbox_of(session)
-    if session.settings.sandbox.network == "ask":
-        from openmanus_graph.backends.web.program_proxy import use_program_proxy
-
-        use_program_proxy(session, call.hosts)
+    session, sandbox = call.session, sandbox_for(call)
     found = session.handle(name, lambda: process(sandbox))
     if found.alive:
         return found, ""

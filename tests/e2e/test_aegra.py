@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import json
 import signal
 import tempfile
@@ -408,3 +410,31 @@ def test_a_batch_is_done_there(pair: list[Worker], bare_cli: Cli) -> None:
     results = map(json.loads, (bare_cli.cwd / "out.jsonl").read_text().splitlines())
     found = {one["id"]: (one["status"], one["answer"]) for one in results}
     assert found == {f"t{n}": ("finished", f"b{n} has all.") for n in range(6)}
+
+
+async def test_an_event_that_both_processes_get_is_one_run(
+    cluster: Cluster, pair: list[Worker]
+) -> None:
+    configuration = cluster.folder / "config" / "openmanus" / "config.toml"
+    configuration.parent.mkdir(parents=True, exist_ok=True)
+    configuration.write_text(
+        '[triggers.hook]\nkind = "webhook"\nsecret = "a hook\'s secret"\n'
+        'task = "Order hooked for {title}"\n'
+    )
+    body = b'{"title": "x"}'
+    digest = hmac.new(b"a hook's secret", body, hashlib.sha256).hexdigest()
+    headers = {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Delivery": "d1"}
+    async with httpx.AsyncClient(timeout=BACKSTOP_S) as client:
+        sending = [
+            client.post(f"{one.url}/hooks/hook", content=body, headers=headers)
+            for one in [*pair, *pair, pair[0]]
+        ]
+        assert [one.status_code for one in await asyncio.gather(*sending)] == [200] * 5
+
+    def states() -> list[tuple[str]]:
+        with psycopg.connect(cluster.database_url) as database:
+            return database.execute("SELECT state FROM deliveries").fetchall()
+
+    await eventually(lambda: states() == [("delivered",)])
+    ordered = [one.split()[0] for one in orders(cluster) if one.startswith("hooked-")]
+    assert ordered == [f"hooked-{number}" for number in range(EFFECTS)]
