@@ -32,11 +32,12 @@ def message(text: str, number: int, user: str = "U7", room: str = "D7", **more: 
     return json.dumps({**fields, "authorizations": [{"user_id": "UBOT"}]}).encode()
 
 
-def button(value: str, number: int, user: str = "U7", room: str = "D7") -> bytes:
+def button(value: str, number: int, user: str = "U7", room: str = "D7", **message: str) -> bytes:
     """Return the body of a pressed button, which is a form."""
     payload = {
         "type": "block_actions", "user": {"id": user}, "channel": {"id": room},
-        "message": {"ts": "1.1"}, "actions": [{"action_ts": f"2.{number}", "value": value}],
+        "message": {"ts": "1.1", **message},
+        "actions": [{"action_ts": f"2.{number}", "value": value}],
     }  # fmt: skip
     return urlencode({"payload": json.dumps(payload)}).encode()
 

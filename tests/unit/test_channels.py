@@ -153,6 +153,22 @@ async def test_only_the_chat_that_was_asked_answers(
     assert (one.state, "another chat" in one.reason) == (("delivered" if may else "dead"), not may)
 
 
+def test_a_button_belongs_to_the_conversation_of_its_message() -> None:
+    def conversation(body: bytes) -> str:
+        kind = "application/json" if body[:1] == b"{" else "application/x-www-form-urlencoded"
+        headers = slack.signed(body, NOW) | {"content-type": kind}
+        got = slack_channel().receive(headers, body, NOW)
+        assert isinstance(got, list)
+        return got[0].conversation
+
+    direct, asked = conversation(slack.message("hi", 1)), conversation(slack.button("a:b", 2))
+    assert direct == asked
+    mention = {"type": "app_mention", "channel_type": "channel", "room": "C1"}
+    in_room = conversation(slack.message("<@UBOT> hi", 3, **mention))
+    assert in_room == conversation(slack.button("a:b", 4, room="C1", thread_ts=in_room[3:]))
+    assert in_room != conversation(slack.button("a:b", 5, room="C1", thread_ts="9.9"))
+
+
 def test_without_trust_words_are_data_and_approve_nothing(table: Deliveries) -> None:
     trigger = Trigger("channel", "Answer the message of {from}. Its text: {text}", NAME)
     stored = dict[bool, Message]()

@@ -140,8 +140,9 @@ def _pressed(payload: Any) -> channels.Incoming | None:  # as Slack sends it
     action, room = payload["actions"][0], str(payload["channel"]["id"])
     decision, _, question = str(action.get("value", "")).partition(":")
     key, sender = f"{room}/{action['action_ts']}", str(payload["user"]["id"])
+    conversation = f"{room}/{payload.get('message', {}).get('thread_ts', '')}"
     return channels.Incoming(
-        key, sender, room, room, decision, (), {"channel": room}, question or "none"
+        key, sender, room, conversation, decision, (), {"channel": room}, question or "none"
     )
 
 
