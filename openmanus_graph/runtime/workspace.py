@@ -229,14 +229,13 @@ class Workspace:
 
     def hidden(self) -> Set[opening.Identity]:
         """Return the identities of protected files and folders: their paths may have changed."""
-        folders = _hidden_folders[self.root]
-        found = set(folders)
+        found = set(_hidden_folders.get(self.root, ()))
         for place in self.protected:
             with suppress(OSError):
                 known = place.stat()
                 found.add((known.st_dev, known.st_ino))
                 if stat.S_ISDIR(known.st_mode):
-                    folders.add((known.st_dev, known.st_ino))
+                    _hidden_folders[self.root].add((known.st_dev, known.st_ino))
         return found
 
     def relative(self, path: Path) -> str:
