@@ -25,7 +25,7 @@ def said(text: str) -> dict[str, Any]:
 @pytest.mark.slow
 async def test_the_context_is_a_form_with_texts_and_choices(served: Served) -> None:
     async with served.sdk() as client:
-        assistants = await client.assistants.search()
+        assistants = await client.assistants.search(limit=100)
         assert {one["graph_id"] for one in assistants} >= {*AGENTS, "planning"}
         for assistant in assistants:
             schemas = await client.assistants.get_schemas(assistant["assistant_id"])
