@@ -1,5 +1,6 @@
 """LangGraph's client against the server: what Studio, inboxes and other programs do."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -212,3 +213,15 @@ def _name(process: psutil.Process) -> str:
         return process.name()
     except psutil.NoSuchProcess:
         return ""
+
+
+@pytest.mark.slow
+async def test_threads_that_are_deleted_at_once_take_no_others_along(served: Served) -> None:
+    async with served.sdk() as client, served.http() as http:
+        made = [(await client.threads.create())["thread_id"] for _ in range(60)]
+        kept, gone = made[::2], made[1::2]
+        by_page = [http.delete(f"/app/api/threads/{one}") for one in gone[::2]]
+        by_sdk = [client.threads.delete(one) for one in gone[1::2]]
+        await asyncio.gather(*by_page, *by_sdk)
+        left = {one["thread_id"] for one in await client.threads.search(limit=1000)}
+        assert left & {*made} == {*kept}

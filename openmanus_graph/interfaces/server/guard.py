@@ -202,6 +202,7 @@ INTERNAL = "/noauth"
 
 
 _THREAD = re.compile(r"(?:/app/api)?/threads/(?P<thread>[^/]+)(?:/.*)?")
+_THREAD_ITSELF = re.compile(rf"(?:{INTERNAL})?/threads/[^/]+/?")
 _OF_ALL = ("search", "count", "prune", "bulk")
 """In place of a thread's id: requests about several threads."""
 _READING_POSTS = re.compile(
@@ -231,14 +232,19 @@ class ServerGuard(http.RequestGuard):
             origins=(*STUDIO_ORIGINS, *_list_variable(ORIGINS_VARIABLE)),
         )
         self.needs_token = True
+        self._deleting = asyncio.Lock()
+        """LangGraph's server in memory deletes others if two threads are deleted at once."""
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root: str = scope.get("root_path", "")
-        if root == INTERNAL or root.startswith(f"{INTERNAL}/"):
-            await self.app(scope, receive, send)
+        is_internal = root == INTERNAL or root.startswith(f"{INTERNAL}/")
+        answer = self.app if is_internal else super().__call__
+        if scope.get("method") == "DELETE" and _THREAD_ITSELF.fullmatch(scope["path"]):
+            async with self._deleting:
+                await answer(scope, receive, send)
         else:
-            await super().__call__(scope, receive, send)
+            await answer(scope, receive, send)
 
     @override
     async def authorize(self, scope: Scope) -> None:
