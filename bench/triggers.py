@@ -57,7 +57,7 @@ async def work(runs: int, model: OpenAIServer) -> tuple[float, list[float]]:
     began, memory = time.perf_counter(), list[float]()
     for tenth in range(1, 11):
         wanted = runs * tenth // 10
-        while len(await asyncio.to_thread(table.history, "t", runs, "delivered")) < wanted:  # noqa: ASYNC110
+        while len(await asyncio.to_thread(table.history, "t", runs, "delivered")) < wanted:
             await asyncio.sleep(0.2)  # the worker tells nobody
             model.requests.clear()  # it is in this process, whose memory is read
         memory.append(own.memory_info().rss / 1e6)
