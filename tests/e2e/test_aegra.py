@@ -433,7 +433,7 @@ async def test_an_event_that_both_processes_get_is_one_run(
 
     def states() -> list[tuple[str]]:
         with psycopg.connect(cluster.database_url) as database:
-            return database.execute("SELECT state FROM deliveries").fetchall()
+            return database.execute("SELECT state FROM openmanus.deliveries").fetchall()
 
     await eventually(lambda: states() == [("delivered",)])
     ordered = [one.split()[0] for one in orders(cluster) if one.startswith("hooked-")]

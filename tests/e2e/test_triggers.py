@@ -108,6 +108,7 @@ def folder(place: Place) -> Iterator[None]:
         for _ in range(20):
             slow.write("more\n")
             slow.flush()
+            place.change_now(watched / "n-3.txt")
             threading.Event().wait(0.02)
 
 

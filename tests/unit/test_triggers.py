@@ -360,6 +360,18 @@ def test_a_folder_tells_changes_apart(table: Deliveries, tmp_path: Path) -> None
     assert events == [("f#1", "new"), ("f#2", "changed"), ("f#3", "changed"), ("g#4", "new")]
 
 
+def test_a_file_that_somebody_still_writes_is_not_used(table: Deliveries, tmp_path: Path) -> None:
+    at = trigger(kind="folder", path=str(tmp_path))
+    seen = sources.look_at_folder(at, table, 1.0, {})
+    (tmp_path / "f").write_text("half")
+    written = (tmp_path / "f").stat().st_mtime
+    for later in (0.0, 2.0, 4.9):
+        seen = sources.look_at_folder(at, table, written + later, seen)
+        assert table.history("t", 10) == []
+    sources.look_at_folder(at, table, written + 5.1, seen)
+    assert [one.key for one in table.history("t", 10)] == ["f#1"]
+
+
 def test_a_folder_that_is_gone_is_reported(table: Deliveries, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         sources.look_at_folder(trigger(kind="folder", path=str(tmp_path / "no")), table, 1.0, {})

@@ -47,6 +47,8 @@ _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp", "~")
 """Endings of names under which programs write what they rename later."""
 Versions = dict[str, list[int]]
 """Size, time of change and inode of files, by name."""
+SETTLED_S = 5.0
+"""How long nobody has changed a file that counts. Whoever writes it may pause."""
 
 
 def look_at_schedule(
@@ -162,7 +164,7 @@ def _fields(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
 
 
 def look_at_folder(trigger: Trigger, table: Deliveries, now: float, before: Versions) -> Versions:
-    """Store the files that are new or changed, and the same in two looks. Blocks.
+    """Store the files that are new or changed, and nobody changes any more. Blocks.
 
     The first look only notes what is there. `before` is what the look before this one returned.
     ConfigError: the folder cannot be read.
@@ -174,7 +176,8 @@ def look_at_folder(trigger: Trigger, table: Deliveries, now: float, before: Vers
         return files
     known, changes, events = dict(stored["files"]), int(stored["changes"]), list[Event]()
     for name, version in sorted(files.items(), key=lambda one: one[1][1]):
-        if known.get(name) != version and before.get(name) == version:
+        is_fresh = 0 <= now - version[1] / 1e9 < SETTLED_S  # a clock may have been set back
+        if known.get(name) != version and before.get(name) == version and not is_fresh:
             changes += 1
             change = "changed" if name in known else "new"
             path = str(Path(trigger.path).expanduser() / name)
