@@ -121,14 +121,19 @@ def _readings(value: Any) -> Iterator[Any]:
     elif isinstance(value, int) and not isinstance(value, bool):
         yield str(value)
     elif isinstance(value, str) and len(value) <= _MOST_CHARS:
-        for read in (json.loads, ast.literal_eval):
+        for read in (json.loads, _python_literal):
             try:
                 found = read(value.strip())
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
             yield found
             if isinstance(found, str | float):
                 yield from _readings(found)
+
+
+def _python_literal(text: str) -> Any:
+    """Return a Python literal as JSON has it: tuples are lists."""
+    return json.loads(json.dumps(ast.literal_eval(text)))
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:

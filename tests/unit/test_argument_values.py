@@ -74,6 +74,7 @@ TOOLS: dict[str, BaseTool] = {
         ({"share": "1"}, {"share": 1}),
         ({"deep": "true"}, {"deep": True}),
         ({"deep": "True"}, {"deep": True}),
+        ({"tags": "('a', 'b')"}, {"tags": ["a", "b"]}),
         ({"deep": "false"}, {"deep": False}),
         ({"meta": '{"k": 1}'}, {"meta": {"k": 1}}),
         ({"meta": "{'k': 1}"}, {"meta": {"k": 1}}),
