@@ -23,7 +23,7 @@ from openmanus_graph.backends.sandbox.remote_program import MARKER
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.settings import SandboxSettings
 
-_BUSY_S, _BUSY_ELSEWHERE_S, _IDLE_S = 0.1, 0.5, 1.0
+_BUSY_S, _BUSY_ELSEWHERE_S, _IDLE_S, _END_S = 0.1, 0.5, 1.0, 1.0
 _CHECKS_BEFORE_KILL = 3
 """Checks at the process limit before a kill, because `make -j` may reach it for a moment."""
 _MIN_FREE_BYTES = 512 << 20
@@ -338,7 +338,11 @@ class LimitMonitor:
                     tree.kill(reason)
             if reason := self._over_disk_limit(start):
                 for tree in busy or trees:
+                    members = [] if tree.kill_elsewhere else tree.members()
                     tree.kill(reason)
+                    psutil.wait_procs(members, timeout=_END_S)
+                # What they still wrote must not end the next one.
+                self._last_size, self._last_free = self._used_bytes(), self._free_bytes()
             often_s = _BUSY_S if self._measured is None else _BUSY_ELSEWHERE_S
             self._wake.wait(often_s if busy or self._checks_at_limit else _IDLE_S)
             self._wake.clear()

@@ -30,14 +30,16 @@ __follow() { # PID, TEXT: make a process that is not our child a job
   builtin kill -0 "$1" || return
   local pid=$1 text=$2
   [[ $text == still_running* ]] || text="still_running '${text//\'/}'"
+  mkfifo "$__files/$pid.fifo"
+  \exec 206<>"$__files/$pid.fifo"
   builtin eval "$text &"
-  mkfifo "$__files/$pid.$!.job"
+  \exec 206<&-
+  mv "$__files/$pid.fifo" "$__files/$pid.$!.job"
   builtin kill -USR1 $PPID # the program that holds the shells serves it from now on
 }
-still_running() {
-  local fifo=$__files/$pid.$BASHPID.job code
-  until [[ -p $fifo ]]; do sleep 0.05; done
-  builtin read -r code <"$fifo"
+still_running() { # without a program of its own: while one runs, bash may lose a signal
+  local code
+  builtin read -r -u 206 code
   builtin exit "${code:-1}"
 }
 __adopt_jobs() { # NUMBER of the command
