@@ -79,7 +79,7 @@ def test_old_threads_are_pruned_and_it_is_said_what_that_freed(
     assert "Write it like" in cli.run("threads", "prune", "--older-than", "soon").stderr
     dry = cli.run("threads", "prune", "--older-than", "30d", "--dry-run")
     assert (dry.code, dry.stdout) == (0, "old\n")
-    assert dry.stderr.startswith("Would delete 1 threads: 0.")
+    assert dry.stderr.startswith("Would delete 1 thread: 0.")
     assert len(cli.run("threads").stdout.splitlines()) == 3
     kept = '[storage]\nkeep = {finished = "30d"}\n'
     cli.write("openmanus.toml", kept)
@@ -87,7 +87,7 @@ def test_old_threads_are_pruned_and_it_is_said_what_that_freed(
     cli.write("../config/openmanus/config.toml", kept)
     done = cli.run("threads", "prune")
     assert (done.code, done.stdout) == (0, "old\n"), done.stderr
-    assert done.stderr.startswith("Deleted 1 threads: 0.")
+    assert done.stderr.startswith("Deleted 1 thread: 0.")
     assert (cli.cwd / "workspace" / "old").exists() is False
     assert [
         json.loads(line)["id"] for line in cli.run("threads", "--json").stdout.splitlines()

@@ -153,7 +153,8 @@ def prune(
         gone, freed = storage.expired(keep) if dry_run else storage.prune(keep)
     sys.stdout.writelines(f"{thread}\n" for thread in gone)
     verb, more = ("Would delete", ", and their snapshots") if dry_run else ("Deleted", "")
-    sys.stderr.write(f"{verb} {len(gone)} threads: {_megabytes(freed)}{more}.\n")
+    count = "1 thread" if len(gone) == 1 else f"{len(gone)} threads"
+    sys.stderr.write(f"{verb} {count}: {_megabytes(freed)}{more}.\n")
     return 0
 
 

@@ -183,7 +183,8 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
     return {"url": file_url(thread, path, digest_of(content))}
 
 
-@router.api_route("/app/files/{ticket}/{path:path}", methods=["GET", "HEAD"])
+@router.head("/app/files/{ticket}/{path:path}", include_in_schema=False)
+@router.get("/app/files/{ticket}/{path:path}")
 async def send_file(
     ticket: str, path: str, request: Request, download: bool = Query(False)
 ) -> Response:
