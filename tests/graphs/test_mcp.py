@@ -17,6 +17,7 @@ from langgraph.types import Command
 
 from openmanus_graph import ConfigError, MCPServer, build_manus_graph, build_mcp_graph, open_session
 from openmanus_graph.backends.mcp import managed_server as managed_server
+from openmanus_graph.backends.mcp import transports
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, offered_tools, traits_for
 from openmanus_graph.config.files import config_home
 from openmanus_graph.state.context import PolicyRule
@@ -306,6 +307,21 @@ async def test_a_call_that_takes_too_long_is_cut_off_and_the_run_goes_on() -> No
     )  # fmt: skip
     slow, echo = ran.results()
     assert "cut off after 5 s" in slow
+    assert "on" in echo
+
+
+async def test_an_answer_over_the_limit_is_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transports, "MAX_MESSAGE", 1 << 20)
+    ran = await run_mcp(
+        calls(("mcp_raw_echo", {"text": "x" * (3 << 20)})),
+        calls(("mcp_raw_echo", {"text": "on"})),
+        "done",
+        servers=[raw()],
+    )
+    long, echo = ran.results()
+    assert "The server answered more than 1 MB. Ask for less." in long
     assert "on" in echo
 
 

@@ -5,13 +5,15 @@ The SDK's SSE transport cuts messages at 1 MB, and never answers a request whose
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urljoin, urlsplit
 
 import anyio
@@ -192,6 +194,11 @@ def read_message(data: str) -> SessionMessage | Exception:
 
 
 LINE_CHARS = 300
+_ANSWER_TO = re.compile(
+    r'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[^"\\]*"|\d+)(?=\D)'
+    r'(?!\s*,\s*"method")'
+)
+"""The start of a response, with the id of its request."""
 GRACE_S = (2.0, 2.0, 1.0)
 """Timeouts for a server to exit: after its stdin was closed, SIGTERM and SIGKILL."""
 STDERR_S = 0.5
@@ -254,9 +261,12 @@ class _Pipes:
     async def __anext__(self) -> SessionMessage | Exception:
         assert self._process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            while line := await _line(self._process.stdout):
-                if line.strip():
-                    return read_message(line.decode("utf-8", "replace"))
+            while (line := await _line(self._process.stdout)).start:
+                text = line.start.decode("utf-8", "replace")
+                if line.too_long and (request := _ANSWER_TO.match(text)):
+                    return _too_long(json.loads(request[1]))
+                if text.strip() and not line.too_long:
+                    return read_message(text)
         await self._wait_for_stderr()
         raise StopAsyncIteration
 
@@ -276,19 +286,38 @@ class _Pipes:
 
 async def _read_stderr(process: Process, name: str, stderr_lines: deque[str]) -> None:
     assert process.stderr is not None
-    while line := await _line(process.stderr):
-        if text := line.decode("utf-8", "replace").rstrip():
+    while start := (await _line(process.stderr)).start:
+        if text := start.decode("utf-8", "replace").rstrip():
             log.info("%s: %s", name, text[:LINE_CHARS])
             stderr_lines.append(text[:LINE_CHARS])
 
 
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """Return the next line; empty at the end."""
+class _Line(NamedTuple):
+    start: bytes
+    """The whole line, unless it is too long; empty at the end of the stream."""
+    too_long: bool
+
+
+async def _line(stream: asyncio.StreamReader) -> _Line:
+    """Return the next line. Of one over the stream's limit only the start is kept."""
+    start = b""
     while True:
         try:
-            return await stream.readline()
-        except ValueError:  # longer than the limit; the part that was read is dropped
+            line = await stream.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            line = end.partial
+        except asyncio.LimitOverrunError as over:
+            start = start or (await stream.readexactly(LINE_CHARS))
+            await stream.readexactly(over.consumed - LINE_CHARS)
             continue
+        return _Line(start or line, too_long=bool(start))
+
+
+def _too_long(request: str | int) -> SessionMessage:
+    """Return the error that answers a request in place of a message over the limit."""
+    text = f"The server answered more than {MAX_MESSAGE >> 20} MB. Ask for less."
+    why = types.ErrorData(code=types.INTERNAL_ERROR, message=text)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=why))
 
 
 async def _uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
