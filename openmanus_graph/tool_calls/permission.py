@@ -39,6 +39,7 @@ from openmanus_graph.tool_calls.toolset import tool_call_request
 
 QUESTION = "approval"
 """Begins the ledger's names of the questions whether a call may run."""
+_IN_A_NEW_PROCESS = f"{QUESTION} in a new process"
 
 
 class RejectedError(ToolError):
@@ -81,8 +82,8 @@ def validate(execution: CallExecution) -> None:
     execution.traits = replace(traits, effect=traits.effect_of(call["args"]))
 
 
-def process_has_ended(execution: CallExecution) -> bool:
-    """Return True if the process that a call was meant for has ended since it was requested.
+def lost_to(execution: CallExecution) -> list[str]:
+    """Describe what was lost with the process that a call was meant for, if that has ended.
 
     In a new process it would not do what was meant: `rm *` after a `cd` that is forgotten. Calls
     that change nothing, such as opening another page, may run anyway.
@@ -90,7 +91,7 @@ def process_has_ended(execution: CallExecution) -> bool:
     traits, context = execution.traits, execution.context
     resource = None if traits.effect == "read_only" else traits.resource_of(execution.call["args"])
     live = context.session.identities()
-    return bool(resource and lost_state(context.handle_state, live, f"{resource}:"))
+    return lost_state(context.handle_state, live, f"{resource}:") if resource else []
 
 
 async def permission_at_once(execution: CallExecution) -> Permission | None:
@@ -101,7 +102,7 @@ async def permission_at_once(execution: CallExecution) -> Permission | None:
     context, args = execution.context, execution.call["args"]
     if current_replay() is not None or execution.key in context.decisions:
         return None
-    if process_has_ended(execution):
+    if lost_to(execution):
         return None
     return Permission(args) if (await evaluate(execution, args)).decision == "allow" else None
 
@@ -111,12 +112,6 @@ async def request_permission(execution: CallExecution) -> Permission:
 
     A decision that was made before the group began counts, unless the policy denies the call.
     """
-    if process_has_ended(execution):
-        raise ToolError(
-            f"{execution.name} was not run: the process it was meant for has ended, and with it "
-            "what earlier calls had left there. Make that again if this call needs it, then repeat "
-            "it."
-        )
     args = execution.call["args"]
     verdict = await evaluate(execution, args)
     if verdict.decision == "deny":
@@ -124,12 +119,18 @@ async def request_permission(execution: CallExecution) -> Permission:
             f"{execution.name} was not run. {verdict.why} Find another way, or say in the answer "
             "what is left to do."
         )
+    if verdict.decision == "allow" and execution.key not in execution.context.decisions:
+        if not lost_to(execution):
+            return Permission(args)
+        raise ToolError(
+            f"{execution.name} was not run: the process it was meant for has ended, and with it "
+            "what earlier calls had left there. Make that again if this call needs it, then repeat "
+            "it."
+        )
     decision = execution.context.decisions.get(execution.key)
     if decision is None:
-        if verdict.decision == "allow":
-            return Permission(args)
         questions = execution.context.questions
-        decision = await _ask_person(execution, verdict, questions, execution.key)
+        decision = await _decision(execution, verdict, questions, execution.key)
     if decision.type == "respond":
         return Permission(args, result_from_person=decision.message, said=[decision.message])
     if decision.type in ("approve", "edit"):
@@ -160,8 +161,29 @@ async def _permission_by(
     )
 
 
-async def _ask_person(
+async def _decision(
     execution: CallExecution, verdict: PolicyDecision, questions: Questions, key: EffectKey
+) -> Decision:
+    """Have a person decide. An approval counts again only if its process still runs."""
+    ask = partial(_ask_person, execution, questions=questions, key=key)
+    lost, ledger = lost_to(execution), execution.context.ledger
+    if lost and ledger is not None:
+        if await ledger.asked(key):
+            decision = await ask(verdict, QUESTION)
+            if decision.type not in ("approve", "edit"):
+                return decision
+        ended = f"The process it was meant for has ended. Lost with it: {' '.join(lost)}"
+        why = f"{verdict.why} {ended} The call would run in a new process.".strip()
+        return await ask(replace(verdict, why=why), _IN_A_NEW_PROCESS)
+    return await ask(verdict, QUESTION)
+
+
+async def _ask_person(
+    execution: CallExecution,
+    verdict: PolicyDecision,
+    name: str,
+    questions: Questions,
+    key: EffectKey,
 ) -> Decision:
     call, always = execution.call, ""
     if verdict.remembered_approval:
@@ -171,7 +193,7 @@ async def _ask_person(
     elif values := call.get("unverified_values", []):
         always = f"{', '.join(repr(one['value']) for one in values)} in this thread"
     request = approval_request(execution.name, call["args"], call["id"], verdict.why, always)
-    return await questions.decide(key, QUESTION, request, partial(_objection, execution))
+    return await questions.decide(key, name, request, partial(_objection, execution))
 
 
 async def _objection(execution: CallExecution, decision: Decision) -> str:
@@ -302,8 +324,6 @@ async def _verdict_of(execution: CallExecution) -> PolicyDecision | None:
         await prepare(execution)
     except ToolError:
         return None  # reported when it runs
-    if process_has_ended(execution):
-        return None
     verdict = await evaluate(execution, execution.call["args"])
     if verdict.decision != "ask" or current_replay() is not None:  # which asks no person
         return None
@@ -316,7 +336,7 @@ async def _decide(execution: CallExecution, verdict: PolicyDecision | None) -> s
     if verdict is None:
         return None
     questions, asked = Questions(execution.context.ledger, get_config()), _question(execution)
-    decision = await _ask_person(execution, verdict, questions, asked)
+    decision = await _decision(execution, verdict, questions, asked)
     text = json.dumps([asked.digest, asdict(decision)])
     (sealed,) = await seal(execution.context.config, "answer", [text])
     return sealed

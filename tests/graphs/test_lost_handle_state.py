@@ -14,6 +14,7 @@ from openmanus_graph import Context, build_manus_graph
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.safety.unquoted_text import mark_untrusted
+from openmanus_graph.state.context import PolicyRule
 from openmanus_graph.state.manus import HandleState, merge_handle_states
 from openmanus_graph.testing import ScriptedChatModel
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
@@ -187,6 +188,50 @@ async def test_a_planned_call_does_not_run_in_a_new_process_unnoticed() -> None:
     assert "bash was not run" in ran.results()[-1]
     assert is_there(MADE)
     assert [bool(text) for text in reported(model)] == [False, False, True]
+
+
+ASKS = PolicyRule(tool="bash", args={"command": "touch *"}, decision="ask")
+TOUCH = ("bash", {"command": "touch made; pwd"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "ran_at_last"),
+    [(("approve", "approve"), True), (("approve", "reject"), False), (("reject",), False)],
+)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_approval_after_the_process_has_ended_is_asked_for_again(
+    answers: tuple[str, ...], ran_at_last: bool, count: int
+) -> None:
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    model = scripted(FILL, calls(*[TOUCH] * count, prefix="w"), "done")
+    async with open_session("t"):
+        await run_graph(graph, model=model, config=CONFIG, policy_rules=(ASKS,))
+    questions: list[str] = []
+    for answer in answers * 2:
+        waiting = (await graph.aget_state(CONFIG)).interrupts
+        if not waiting:
+            break
+        questions += [one.value["question"] for one in waiting]
+        task: Any = Command(resume={one.id: answer for one in waiting})
+        ran = await run_graph(graph, model=model, config=CONFIG, task=task, policy_rules=(ASKS,))
+    assert ran.values["answer"] == "done"
+    ended = [question for question in questions if "would run in a new process" in question]
+    assert len(ended) == (count if len(answers) > 1 else 0)
+    assert all("its folder" in question for question in ended)
+    assert is_there(Path("work/made")) == ran_at_last
+    assert not is_there(MADE / "made")
+
+
+async def test_a_question_first_asked_in_a_new_process_is_asked_once() -> None:
+    graph = build_manus_graph(checkpointer=InMemorySaver())
+    await fill(graph)
+    ran = await run_graph(graph, calls(TOUCH), "done", config=CONFIG, policy_rules=(ASKS,))
+    (waiting,) = (await graph.aget_state(CONFIG)).interrupts
+    assert "would run in a new process" not in waiting.value["question"]
+    task: Any = Command(resume="approve")
+    ran = await run_graph(graph, "done", config=CONFIG, task=task, policy_rules=(ASKS,))
+    assert ran.values["answer"] == "done"
+    assert is_there(Path("work/made"))
 
 
 def test_the_newest_look_at_a_handle_counts_whatever_the_order() -> None:
