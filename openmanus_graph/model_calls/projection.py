@@ -87,8 +87,8 @@ Pictures = Mapping[str, str]
 that begins with `[` and says why the picture is not shown."""
 
 CUT_OFF = (
-    "This call was cut off before its result was known: it may have run in part, in full or not at "
-    "all. Look at what is there before you repeat it."
+    "This call has no result. Nobody allowed it, so it did not run; or it was cut off, and may "
+    "have run in part or in full. Look at what is there before you repeat it."
 )
 
 

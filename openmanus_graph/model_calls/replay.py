@@ -18,8 +18,14 @@ from langchain_core.messages import AIMessage
 from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.persistence.ledger import EffectKey, LedgerEntry
 from openmanus_graph.backends.persistence.recording import FOLDERS, Part, RecordedCall, Recording
+from openmanus_graph.model_calls.projection import CUT_OFF
 from openmanus_graph.model_calls.recorder import MACHINE_FACTS, recorded_answer, run_path
-from openmanus_graph.runtime.replaying import KnownReply, ReplayEndedError, SteeringMessage
+from openmanus_graph.runtime.replaying import (
+    KnownReply,
+    ReplayEndedError,
+    RunLeftError,
+    SteeringMessage,
+)
 from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import Policy
 
@@ -295,7 +301,7 @@ class RecordReplay:
         """Return the outcome of a tool call.
 
         A call that is not in the ledger, such as a refused one, is looked for in later requests.
-        ReplayEndedError: it is not in the recording.
+        ReplayEndedError: it is not in the recording, or the run was left before it had a result.
         """
         entry = self._record.outcomes.get(effect.digest) or self._outcome_in_requests(
             effect, call_id
@@ -318,6 +324,8 @@ class RecordReplay:
         for call in self._record.calls:
             for part in call.request:
                 if part.get("call") == call_id:
+                    if part.get("content") == CUT_OFF:
+                        raise RunLeftError(CUT_OFF)
                     outcome = {"text": part.get("content", ""), "images": ()}
                     failed = part["status"] == "error"
                     args = json.loads(effect.args)

@@ -82,6 +82,10 @@ _known: ContextVar[list[KnownReply] | None] = ContextVar("openmanus_known_reply"
 """Shared by the tasks of a run: the task that takes the reply removes it."""
 
 
+class RunLeftError(ReplayEndedError):
+    """The recorded run came no further: instead of going on, the person wrote a new message."""
+
+
 def current_replay() -> Replay | None:
     """Return the replay that the running code belongs to."""
     return _replay.get()

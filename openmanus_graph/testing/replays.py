@@ -20,7 +20,7 @@ from openmanus_graph.backends.persistence.bundles import load_bundle
 from openmanus_graph.backends.persistence.recording import Recording, put_beginning
 from openmanus_graph.model_calls.replay import Difference, Divergence, RecordReplay, WhatIf
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
-from openmanus_graph.runtime.replaying import ReplayEndedError, replaying
+from openmanus_graph.runtime.replaying import ReplayEndedError, RunLeftError, replaying
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.session_registry import open_session
 from openmanus_graph.runtime.tool_runtime import AskModel, CallRuntime, ManusToolRuntime
@@ -136,6 +136,8 @@ async def _run_all(
             run_context = dataclasses.replace(context, **run.limits_changed())
             try:
                 values = await graph.ainvoke(given, config, context=run_context)
+            except RunLeftError:
+                continue
             except ReplayEndedError as error:
                 return str(error)
             if (await graph.aget_state(config)).interrupts:

@@ -21,6 +21,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs import catalog
 from openmanus_graph.interfaces.service.options import WORKSPACE_URL_VARIABLE
 from openmanus_graph.interfaces.service.replay import Replayed, replay_thread
+from openmanus_graph.model_calls.projection import CUT_OFF
 from openmanus_graph.nodes import think, think_request
 from openmanus_graph.nodes.think_request import AgentStep
 from openmanus_graph.runtime.session_registry import close_session
@@ -222,6 +223,23 @@ async def test_what_a_person_decided_on_a_call_is_not_asked_again(decision: str)
     close_session("t")
     made.clear()
     assert (await replayed(policy_rules=rules)).is_equal
+
+
+async def test_a_question_that_a_new_message_left_is_left_again() -> None:
+    rules = (PolicyRule(tool="put", decision="ask"),)
+    model = scripted(putting(1), putting(2), "done")
+    async with open_checkpointer(database_url()) as saver:
+        graph = build(checkpointer=saver)
+        for task in ("the task", "no, the other one", "never mind"):
+            await run_graph(graph, model=model, task=task, config=CONFIG, policy_rules=rules)
+    assert made == []
+    results = [one.text for one in model.requests[-1] if one.type == "tool"]
+    assert results == [CUT_OFF] * 2
+    Threads(open_database(database_url())).begin("t", "putting", "the task", {}, None)
+    close_session("t")
+    again = await replayed(policy_rules=rules)
+    assert again.is_equal
+    assert again.model_calls == 3
 
 
 @pytest.mark.parametrize("changed", range(20))
