@@ -73,6 +73,7 @@ class Cell:
             questions=_NobodyAsked(None),
             decisions={},
             subagents=None,
+            handle_state=dict(execution.context.handle_state),  # the cell's outcome records its own
             for_our_model=False,
         )
         self.stopped = ""
@@ -315,6 +316,7 @@ async def add_calls_of(execution: CallExecution, cut_off: Observation) -> Observ
         number, tool, occurrence, entry = one
         call = record.call(number, tool, entry.args, occurrence)
         if (outcome := entry.outcome) is not None:
+            execution.context.handle_state.update(outcome.get("handle_state", {}))
             status = "error" if outcome["failed"] else "success"
             said = ToolMessage(outcome["text"], tool_call_id=call["id"], status=cast("Any", status))
             inner.append(inner_call(call, said, keeps_text=True))

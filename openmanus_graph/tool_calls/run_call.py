@@ -225,9 +225,12 @@ async def settle(execution: CallExecution, entry: LedgerEntry) -> Observation | 
     """Return the outcome of a call that a crash cut off, recorded; None: it has to run again."""
     settled = await execution.recorded.settle(entry.args, entry)
     if settled is not None:
+        before = dict(execution.context.handle_state)
         settled = await add_calls_of(execution, settled)
         execution.announce(entry.args)
-        await execution.recorded.conclude(entry.args, asdict(settled) | {"settled": True})
+        changed = changed_state(before, execution.context.handle_state)
+        further = {"settled": True} | ({"handle_state": changed} if changed else {})
+        await execution.recorded.conclude(entry.args, asdict(settled) | further)
     return settled
 
 

@@ -75,3 +75,26 @@ def test_ctrl_c_ends_the_cell_at_its_next_call(cli: Cli, model: OpenAIServer) ->
     assert rung.read_text().split() == ["r1"]
     (result,) = [one for one in model.requests[-1].messages if one["role"] == "tool"]
     assert "the run was asked to stop" in result["content"]
+
+
+def test_what_a_killed_cells_calls_had_left_in_a_shell_is_told_once_and_replayed(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    bring_tool(cli)
+    cli.write("files/hold", "")
+    code = "tools.bash(command='A=1')\ntools.ring(line='r1')"
+    model.add(python(code), python(code), python("print(1)"), Reply("Done."))
+    options = ("--thread", "t", "--workspace", "files", "--policy", "auto")
+    running = cli.start("run", "go", *options)
+    rung = Path(cli.cwd, "files", "ring.log")
+    until(rung.exists)
+    running.signal(signal.SIGKILL)
+    running.finish()
+    Path(cli.cwd, "files", "hold").unlink()
+    waiting = cli.run("resume", "t", "--json")
+    resumed = cli.run("resume", "t", "--answer", "= It rang r1.") if waiting.code == 4 else waiting
+    assert resumed.code == 0, resumed.stderr
+    told = ["variables A" in str(one.messages[-1]["content"]) for one in model.requests]
+    assert told == [False, True, False, False]
+    replayed = cli.run("replay", "t")
+    assert (replayed.code, replayed.stderr) == (0, "All 4 requests are as they were recorded.\n")
