@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
@@ -16,6 +16,12 @@ QuotaKind = Literal[
     "usd_per_day", "usd_per_month", "tokens_per_day", "tokens_per_month", "runs", "workspace_mb"
 ]
 """What a quota limits; days and months are those of UTC."""
+
+
+def _address(parse: Any, env: str, shown: str, **given: Any) -> Setting:  # Setting checks them
+    """Return how the address of a server is set, which may have a password."""
+    usual: dict[str, Any] = {"written": SecretStr | None, "trust": ALWAYS}
+    return Setting(parse=parse, env=(env,), shown=shown, **{**usual, **given})
 
 
 @dataclass(frozen=True)
@@ -61,28 +67,20 @@ class StorageSettings:
 
     database_url: Annotated[
         DatabaseUrl | None,
-        Setting(
-            written=SecretStr | None,
+        _address(
+            DatabaseUrl.parse,
+            "OPENMANUS_DATABASE_URL",
+            "SQLite in `OPENMANUS_HOME`",
             option="--database-url",
             help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
             "so rather set OPENMANUS_DATABASE_URL.",
-            env=("OPENMANUS_DATABASE_URL",),
-            shown="SQLite in `OPENMANUS_HOME`",
-            trust=ALWAYS,
-            parse=DatabaseUrl.parse,
         ),
     ] = None
     """Address of the database: `sqlite:///FILE.db` or
     `postgresql://USER:PASSWORD@HOST:5432/DATABASE` (extra `postgres`)."""
     rate_limit_url: Annotated[
         RedisUrl | None,
-        Setting(
-            written=SecretStr | None,
-            env=("OPENMANUS_RATE_LIMIT_URL",),
-            shown="each process counts separately",
-            trust=ALWAYS,
-            parse=RedisUrl.parse,
-        ),
+        _address(RedisUrl.parse, "OPENMANUS_RATE_LIMIT_URL", "each process counts separately"),
     ] = None
     """Address of a Redis server (extra `redis`): `redis://USER:PASSWORD@HOST:6379/0`. All processes
     that use it share the limits `requests_per_minute` and `tokens_per_minute`."""
@@ -101,15 +99,14 @@ class StorageSettings:
     """The project whose notes an agent uses in addition to the user's."""
     workspace_url: Annotated[
         WorkspaceUrl | None,
-        Setting(
+        _address(
+            WorkspaceUrl.parse,
+            "OPENMANUS_WORKSPACE_URL",
+            "files are not moved",
             written=str | None,
             option="--workspace-url",
             help="A shared folder or s3://BUCKET/FOLDER, where threads' files go with them from "
             "machine to machine.",
-            env=("OPENMANUS_WORKSPACE_URL",),
-            shown="files are not moved",
-            trust=ALWAYS,
-            parse=WorkspaceUrl.parse,
         ),
     ] = None
     """Where threads' files are stored so that other machines can fetch them: a folder that all

@@ -5,17 +5,32 @@ import email.policy
 import os
 import shutil
 import socket
+import ssl
 from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
 
+import trustme
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 
 from tests.support.mailbox import Mailbox
 
 
 class MailServer:
-    def __init__(self, box: Mailbox) -> None:
+    """A server for one account.
+
+    Args:
+        box: Where it files what it sends.
+        authority: Makes its certificate for 127.0.0.1. It then demands TLS, and a login by the
+            password `pass`.
+        implicit: Whether TLS begins at once, as on port 465, or with STARTTLS.
+    """
+
+    def __init__(
+        self, box: Mailbox, authority: trustme.CA | None = None, *, implicit: bool = False
+    ) -> None:
+        self.logins: list[bytes] = []
         self.mails: list[EmailMessage] = []
         self.answers: list[str] = []
         """What it answers to the next mails, which are not taken."""
@@ -28,7 +43,17 @@ class MailServer:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
-        self.controller = Controller(self, hostname="127.0.0.1", port=self.port)
+        given: dict[str, Any] = {}
+        if authority is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert("127.0.0.1").configure_cert(context)
+            given = {"auth_required": True, "authenticator": self._log_in}
+            given |= (
+                {"ssl_context": context, "auth_require_tls": False}
+                if implicit
+                else {"tls_context": context, "require_starttls": True}
+            )
+        self.controller = Controller(self, hostname="127.0.0.1", port=self.port, **given)
 
     def __enter__(self) -> "MailServer":
         self.controller.start()
@@ -36,6 +61,10 @@ class MailServer:
 
     def __exit__(self, *_: object) -> None:
         self.controller.stop()
+
+    def _log_in(self, _server: Any, _session: Any, _envelope: Any, _kind: str, who: Any) -> Any:
+        self.logins.append(who.login)
+        return AuthResult(success=who.password == b"pass", handled=False)
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # its name
         if self.answers:

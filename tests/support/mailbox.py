@@ -1,4 +1,4 @@
-"""A mailbox on a real IMAP server, dovecot, for one account without encryption."""
+"""A mailbox on a real IMAP server, dovecot, for one account, with or without encryption."""
 
 import contextlib
 import itertools
@@ -6,11 +6,15 @@ import os
 import pwd
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import trustme
 
 from openmanus_graph.interfaces.cli.doctor import install_commands
 from tests.support.cli import until
@@ -21,12 +25,13 @@ state_dir = {root}/state
 log_path = {root}/log
 protocols = imap
 listen = 127.0.0.1
-ssl = no
+ssl = {tls}
 {version}
 service imap-login {{
   chroot =
   inet_listener imap {{
     port = {port}
+    ssl = {tls}
   }}
 }}
 service anvil {{
@@ -62,6 +67,8 @@ passdb static {{
 userdb static {{
 }}
 """
+_OLD_TLS = "ssl_cert = <{root}/cert\nssl_key = <{root}/cert\n"
+_NEW_TLS = "ssl_server_cert_file = {root}/cert\nssl_server_key_file = {root}/cert\n"
 
 
 @dataclass
@@ -87,7 +94,8 @@ class Mailbox:
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls) -> "Generator[Mailbox]":
+    def running(cls, authority: trustme.CA | None = None) -> "Generator[Mailbox]":
+        """Run a server; with an authority, it has a certificate for 127.0.0.1."""
         root = Path(tempfile.mkdtemp(prefix="imap"))
         root.chmod(0o755)
         with socket.socket() as free:
@@ -102,8 +110,13 @@ class Mailbox:
         assert program, "install dovecot: apt-get install -y dovecot-imapd"
         found = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
         version = _NEW if found.stdout.startswith("2.4") else _OLD
-        given = {"root": root, "port": port, "uid": uid}
+        given: dict[str, Any] = {"root": root, "port": port, "uid": uid, "tls": "no"}
         text = version.format(**given)
+        if authority is not None:
+            certificate = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+            certificate.write_to_path(root / "cert")
+            given["tls"] = "yes"
+            text += (_NEW_TLS if version is _NEW else _OLD_TLS).format(**given)
         # 2.4 wants its versions first.
         configuration = _CONFIGURATION.format(version="", **given)
         first, rest = (text, configuration) if version is _NEW else (configuration, text)
@@ -116,7 +129,7 @@ class Mailbox:
                 stderr=errors,
             )
         try:
-            until(lambda: _answers(port) or process.poll() is not None)
+            until(lambda: _answers(port, authority) or process.poll() is not None)
             assert process.poll() is None, (root / "errors").read_text()
             yield cls(root, port)
         finally:
@@ -125,8 +138,14 @@ class Mailbox:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as found:
+def _answers(port: int, authority: trustme.CA | None) -> bool:
+    context = ssl.create_default_context()
+    if authority is not None:
+        authority.configure_trust(context)
+    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+        found = opened.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+        if authority is not None:
+            found = opened.enter_context(context.wrap_socket(found, server_hostname="127.0.0.1"))
         return found.recv(100).startswith(b"* OK")
     return False
 

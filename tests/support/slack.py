@@ -49,6 +49,8 @@ class Slack:
         self.uploads: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
         """What people sent, by path."""
+        self.statuses: list[dict[str, Any]] = []
+        """What it shows that the bot does."""
         self.limits: list[int] = []
         """Seconds for which the next posts are refused with 429."""
         self.before_answer: Callable[[], None] = lambda: None
@@ -90,6 +92,9 @@ class _Handler(SilentHandler):
                 if slack.limits:
                     self._answer(429, b"", ("Retry-After", str(slack.limits.pop(0))))
                     return
+                assert len(given["text"]) <= 40_000, "Slack would cut it"
+                for section in given.get("blocks", ())[:1]:
+                    assert len(section["text"]["text"]) <= 3000, "Slack would refuse it"
                 slack.sent.append(given)
                 slack.before_answer()
                 self._json({"ok": True, "ts": str(len(slack.sent)), "channel": given["channel"]})
@@ -101,14 +106,24 @@ class _Handler(SilentHandler):
                 more = str(start + 1) if start + 1 < len(thread) else ""
                 page = {"ok": True, "messages": thread[start : start + 1]}
                 self._json({**page, "response_metadata": {"next_cursor": more}})
+            case "assistant.threads.setStatus":
+                slack.statuses.append(given)
+                self._json({"ok": True})
+            case _:
+                self._call_files(method, given)
+
+    def _call_files(self, method: str, given: dict[str, Any]) -> None:
+        match method:
             case "files.getUploadURLExternal":
                 name = given["filename"]
-                address = f"{slack.server.url}/upload/{name}"
+                address = f"{self.slack.server.url}/upload/{name}"
                 self._json({"ok": True, "upload_url": address, "file_id": name})
             case "files.completeUploadExternal":
                 assert "channel_id" not in given, "it would be seen before its message"
-                link = f"https://test.slack.com/files/{given['files'][0]['id']}"
-                self._json({"ok": True, "files": [{"permalink": link}]})
+                self._json({"ok": True, "files": given["files"]})  # ids and titles, as documented
+            case "files.info":
+                link = f"https://test.slack.com/files/{given['file']}"
+                self._json({"ok": True, "file": {"permalink": link}})
             case _:
                 self._json({"ok": False, "error": "unknown_method"})
 

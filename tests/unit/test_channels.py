@@ -2,25 +2,33 @@
 
 import asyncio
 import email.policy
+import html
 import json
 import logging
 import random
+import re
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from email.message import EmailMessage
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from pydantic import SecretStr
 
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.deliveries import Deliveries, Event, thread_of
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.triggers import Automation, read_automation
+from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.service.runs import Message, Upload
 from openmanus_graph.interfaces.triggers import conversations
+from openmanus_graph.interfaces.triggers import mail as mail_module
+from openmanus_graph.interfaces.triggers import mail_channel as mail_channel_module
 from openmanus_graph.interfaces.triggers.channels import (
     BaseChannel,
     Incoming,
@@ -37,6 +45,7 @@ from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.triggers import Channel, Trigger
 from tests.support import slack
+from tests.support.limits import BACKSTOP_S
 from tests.support.mail_server import MailServer
 from tests.support.mailbox import Mailbox, install_dovecot
 from tests.support.telegram import TOKEN, Telegram
@@ -301,6 +310,30 @@ async def test_slack_shows_files_with_the_message_and_finds_it_by_its_key() -> N
         assert channel.fetch({**file, "url": "https://evil.slack.com.example/f"}) is None
 
 
+@pytest.mark.parametrize("decides", [False, True])
+async def test_slacks_limits_hold_for_the_escaped_text(decides: bool) -> None:
+    """Slack cuts a longer text without a word, and refuses a longer section."""
+    with slack.Slack() as server:
+        channel = slack_channel(url=f"{server.server.url}/api")
+        text = "a <& b" * 6000
+        asked = Outgoing("k", text, to={"channel": "D7"}, question="a" * 32, decides=decides)
+        await channel.deliver(asked)
+        (sent,) = server.sent
+        assert server.uploads == {"message.md": text.encode()}
+        shown, _, link = sent["text"].rpartition("\n")
+        assert link.startswith("<https://test.slack.com/files/message.md|")
+        assert text.startswith(html.unescape(shown))
+
+
+async def test_slack_shows_that_the_agent_works_where_there_is_a_thread() -> None:
+    with slack.Slack() as server:
+        channel = slack_channel(url=f"{server.server.url}/api")
+        for where in ({"channel": "D7"}, {"channel": "C7", "thread_ts": "5.5"}):
+            await channel.show_typing(where)
+        shown = {"channel_id": "C7", "thread_ts": "5.5", "status": "is working..."}
+        assert server.statuses == [shown]
+
+
 def read(channel: MailChannel, raw: bytes) -> Incoming | None:
     return channel._incoming(1, 5, raw)  # pyright: ignore[reportPrivateUsage]  # as `poll` does
 
@@ -406,6 +439,88 @@ async def test_smtp_answers_tell_what_was_not_sent() -> None:
     with pytest.raises(NotSentError, match="cannot be used"):
         await channel.deliver(Outgoing("k", "hello"))
     assert await mail_channel().reconcile(Outgoing("k", "hello")) is None
+
+
+@pytest.mark.filterwarnings("ignore:Requiring AUTH")  # the server knows only STARTTLS as TLS
+@pytest.mark.parametrize("implicit", [True, False], ids=["implicit", "starttls"])
+async def test_mail_servers_that_demand_tls_and_a_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, implicit: bool
+) -> None:
+    install_dovecot()
+    ours, other = trustme.CA(), trustme.CA()
+    for name, authority in (("ours", ours), ("other", other)):
+        authority.cert_pem.write_to_path(tmp_path / name)
+    with ExitStack() as opened:
+        box = opened.enter_context(Mailbox.running(ours))
+        server = opened.enter_context(MailServer(box, ours, implicit=implicit))
+        monkeypatch.setattr(mail_channel_module, "SMTPS", server.port if implicit else 1)
+
+        def channel(host: str = "127.0.0.1", **given: Any) -> MailChannel:
+            hosts = {"smtp": f"{host}:{server.port}", "host": f"{host}:{box.port}"}
+            usual = {"tls": True, "sent_mailbox": "Sent", "room": "anna@example.org"}
+            return mail_channel(**{**hosts, **usual, **given})
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ours"))
+        assert "agent@example.org" in await channel().identify()
+        await channel().deliver(Outgoing("k", "hello"))
+        assert await channel().reconcile(Outgoing("k", "hello")) is True
+        assert set(server.logins) == {b"agent@example.org"}
+        wrong = {"password": SecretStr("wrong")}
+        with pytest.raises(NotSentError, match="535"):
+            await channel(**wrong).deliver(Outgoing("k", "hello"))
+        with pytest.raises(ConfigError, match="AUTHENTICATIONFAILED"):
+            await channel(**wrong).reconcile(Outgoing("k", "hello"))
+        with pytest.raises((NotSentError, UncertainError)):
+            await channel(tls=False).deliver(Outgoing("k", "hello"))
+        for host, trusted, why in (
+            ("127.0.0.1", "other", "unable to get local issuer certificate"),
+            ("localhost", "ours", "Hostname mismatch, certificate is not valid for 'localhost'"),
+        ):
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / trusted))
+            shown = re.escape(f"its certificate is not valid ({why}).")
+            with pytest.raises(NotSentError, match=f"cannot be used: {shown}$"):
+                await channel(host).deliver(Outgoing("k", "hello"))
+            with pytest.raises(ConfigError, match=f"cannot be read: {shown}$"):
+                await channel(host).reconcile(Outgoing("k", "hello"))
+        assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize("ends", ["mail", "shutdown"])
+async def test_a_look_waits_for_mail_or_the_end_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """By the clock, the next look would be in an hour."""
+    install_dovecot()
+    waits, ended = threading.Event(), threading.Event()
+    wait, new_mails = mail_module.wait, mail_module.new_mails
+
+    def waited(*given: Any) -> Any:
+        waits.set()
+        return wait(*given)
+
+    def looked(*given: Any) -> Any:
+        try:
+            return new_mails(*given)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(mail_module, "wait", waited)
+    with Mailbox.running() as box:
+        channel = mail_channel(host=f"127.0.0.1:{box.port}", poll_s=3600)
+        _, mark = await channel.poll(None)
+        monkeypatch.setattr(mail_module, "new_mails", looked)
+        waiting = asyncio.create_task(channel.poll(mark))
+        await asyncio.to_thread(waits.wait, BACKSTOP_S)
+        if ends == "mail":
+            box.deliver("Hello", "there")
+            assert await asyncio.wait_for(waiting, BACKSTOP_S) == ([], mark)
+            (found,), after = await channel.poll(mark)
+            assert (found.text, after["uid"]) == ("Hello\n\nthere", 1)
+        else:
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert await asyncio.to_thread(ended.wait, BACKSTOP_S)
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,7 @@ MAILS = trigger(kind="mail", senders=("anna@example.org",), mailbox="INBOX")
 
 
 def mail_event(raw: bytes) -> Event | None:
-    return mail._event(MAILS, 7, 3, raw)  # pyright: ignore[reportPrivateUsage]
+    return next(mail.events_of(MAILS, [(7, 3, raw)]), None)
 
 
 def raw_mail(head: str, body: str = "hello") -> bytes:

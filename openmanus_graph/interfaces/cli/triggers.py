@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -20,16 +21,9 @@ from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.triggers import Trigger
 
-app = typer.Typer(
-    help="Runs that begin without a person: on a schedule, or when something arrives.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-channels = typer.Typer(
-    help="Where people talk to the agent: Telegram, Slack, mail.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+_group = partial(typer.Typer, no_args_is_help=True, rich_markup_mode=None)
+app = _group(help="Runs that begin without a person: on a schedule, or when something arrives.")
+channels = _group(help="Where people talk to the agent: Telegram, Slack, mail.")
 TriggerName = Annotated[str, typer.Argument(help="The trigger's name.")]
 EventOption = Annotated[
     str | None, typer.Option("--event", help="File with the event's fields as a JSON object.")

@@ -18,7 +18,7 @@ from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.options import RunOptions
 from openmanus_graph.interfaces.triggers import tasks
-from openmanus_graph.interfaces.triggers.channels import BaseChannel, Incoming
+from openmanus_graph.interfaces.triggers.channels import MAX_FILE_BYTES, BaseChannel, Incoming
 from openmanus_graph.runtime.workspace import read_file
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.triggers import Channel, Trigger
@@ -29,9 +29,8 @@ _OURS = {
     "slack": "slack:SlackChannel",
     "mail": "mail_channel:MailChannel",
 }
-MOST_FILES, MAX_FILE_BYTES = 10, 20 << 20
-"""Of an answer. Further and larger files stay in the workspace."""
-MOST_TEXT_CHARS = tasks.MOST_FIELD_CHARS
+MOST_FILES = 10
+"""Of an answer. Further, larger and empty files, which servers refuse, stay in the workspace."""
 _TURNS = uuid.UUID("0d1f8a53-9f2c-5f6e-8e0b-1f0c1d7f3a52")
 log = logging.getLogger(__name__)
 
@@ -80,9 +79,7 @@ def _event(channel: BaseChannel, trigger: str, one: Incoming, table: Deliveries)
     text = (one.reply or one.text) if question else one.text
     if (code := codes.get(question, "")) and question:
         text = " ".join(text.replace(code, "").split())
-    if (more := len(text) - MOST_TEXT_CHARS) > 0:
-        text = f"{text[:MOST_TEXT_CHARS]}\n[{more:,} more characters are left out]"
-    fields: dict[str, Any] = {"from": one.sender, "text": text, "_where": dict(one.where)}
+    fields: dict[str, Any] = {"from": one.sender, "text": tasks.cut(text), "_where": {**one.where}}
     fields |= {"_files": [dict(file) for file in one.files], "_proven": one.is_proven}
     if asking is None or not question:
         return Event(one.key, fields, thread=thread)
@@ -128,7 +125,7 @@ def read_artifacts(one: Delivery, options: RunOptions) -> list[runs.Upload]:
             data = read_file(workspace, path, MAX_FILE_BYTES)
         except (ToolError, OSError) as error:
             log.warning("A file is not sent: %s", error)
-        else:
-            kind = media_type_of(path) or "application/octet-stream"
-            found.append(runs.Upload(path.rpartition("/")[2], data, kind))
+            continue
+        kind = media_type_of(path) or "application/octet-stream"
+        found += [runs.Upload(path.rpartition("/")[2], data, kind)] if data else []
     return found

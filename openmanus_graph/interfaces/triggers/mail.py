@@ -1,15 +1,20 @@
 """Reads new mail of a mailbox by IMAP, without changing it (extra `mail`)."""
 
+import asyncio
 import contextlib
 import datetime
 import email.utils
 import re
-from collections.abc import Generator, Mapping
+import ssl
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from typing import Any
 
 from openmanus_graph.backends.files.mail import read_mail
-from openmanus_graph.backends.persistence.backend import read_object
-from openmanus_graph.backends.persistence.deliveries import Deliveries, Event
+from openmanus_graph.backends.persistence.deliveries import Event, State
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.interfaces.service.runs import Upload
 from openmanus_graph.state.triggers import Automatic, Trigger
@@ -19,8 +24,8 @@ MOST_MAILS = 50
 """That one look reads."""
 _AUTOMATIC = ("Auto-Submitted", "Precedence", "List-Id")
 _FAILED = re.compile(r"\bdmarc\s*=\s*fail", re.IGNORECASE)
-
-
+_waiting = ThreadPoolExecutor(64, "mail")
+"""One thread for each mailbox, which are not those that others need."""
 Mail = tuple[int, int, bytes]
 """UIDVALIDITY, UID, and the mail."""
 
@@ -42,33 +47,44 @@ def open_mailbox(
             client.login(trigger.login, trigger.password.get_secret_value())
             yield client, client.select_folder(mailbox or trigger.mailbox, readonly=True)
     except (OSError, ValueError, IMAPClientError) as error:
-        raise ConfigError(f"The mailbox at {trigger.host} cannot be read: {error}.") from error
+        why = f"The mailbox at {trigger.host} cannot be read: {why_failed(error)}."
+        raise ConfigError(why) from error
 
 
-def look(trigger: Trigger, table: Deliveries, now: float) -> None:
-    """Store the mails that came since the last look. Blocks. ConfigError as `open_mailbox`."""
-    mark = table.mark(trigger.name)
-    if (new := new_mails(trigger, read_object(mark), now)) is not None:
-        after, mails = new
-        found = (_event(trigger, *one) for one in mails)
-        events = [event for event in found if event is not None]
-        table.advance(trigger.name, mark, after, events, now)
+def why_failed(error: Exception) -> str:
+    """Return what is wrong with a mail server."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid ({error.verify_message.rstrip('.')})"
+    return str(error)
+
+
+async def poll(account: Automatic, mark: Mapping[str, Any] | None) -> tuple[list[Mail], Any]:
+    """Return the mails after a mark, and the mark after them. Waits for one up to `poll_s`."""
+    stop, loop = threading.Event(), asyncio.get_running_loop()
+    try:
+        found = await loop.run_in_executor(_waiting, new_mails, account, mark, stop)
+    finally:
+        stop.set()
+    return found or ([], dict(mark or {}))
 
 
 def new_mails(
-    account: Automatic, stored: Mapping[str, Any] | None, now: float
-) -> tuple[dict[str, Any], list[Mail]] | None:
+    account: Automatic, stored: Mapping[str, Any] | None, stop: threading.Event | None = None
+) -> tuple[list[Mail], dict[str, Any]] | None:
     """Return the mails after a mark, and the mark after them; None: there are none. Blocks.
 
     The first look only notes which was the newest. If the mailbox was made again, all numbers are
-    new: then those count that came after the last look. ConfigError as `open_mailbox`.
+    new: then those count that came after the last look. If there are none, it waits until the next
+    look is due, unless `stop` is set or left out. ConfigError as `open_mailbox`.
     """
     with open_mailbox(account) as (client, selected):
-        validity = int(selected[b"UIDVALIDITY"])
+        validity, began = int(selected[b"UIDVALIDITY"]), time.time()
         uids, new = sorted(client.search(["ALL"])), list[int]()
         if stored is not None and stored["validity"] == validity:
             new = [uid for uid in uids if uid > stored["uid"]]
             if not new:
+                if stop is not None:
+                    _wait(client, account.poll_s, stop)
                 return None
         elif stored is not None:
             since = datetime.datetime.fromtimestamp(stored["at"], datetime.UTC)
@@ -80,7 +96,20 @@ def new_mails(
         read = ((uid, _raw(client, uid)) for uid in new[:MOST_MAILS])
         mails = [(validity, uid, raw) for uid, raw in read if raw is not None]
         last = new[MOST_MAILS - 1] if len(new) > MOST_MAILS else max(uids, default=0)
-        return {"validity": validity, "uid": last, "at": now}, mails
+        return mails, {"validity": validity, "uid": last, "at": began}
+
+
+def _wait(client: Any, seconds: float, stop: threading.Event) -> None:
+    """Wait so long, or until a server that has IDLE (RFC 2177) reports a change."""
+    if not client.has_capability("IDLE"):
+        stop.wait(seconds)
+        return
+    end = time.monotonic() + seconds
+    client.idle()
+    while not stop.is_set() and (left := end - time.monotonic()) > 0:
+        if wait([client.socket()], min(left, 1)):
+            break
+    client.idle_done()
 
 
 def _raw(client: Any, uid: int) -> bytes | None:
@@ -92,19 +121,23 @@ def _raw(client: Any, uid: int) -> bytes | None:
     return raw
 
 
-def _event(trigger: Trigger, validity: int, uid: int, raw: bytes) -> Event | None:
-    """Return the event of a mail; None if its sender may not start a run."""
-    headers, body, attachments = read_mail(raw)
+def sender_of(headers: Mapping[str, list[str]]) -> str:
+    """Return the address of a mail's sender; empty if it has not one."""
     senders = email.utils.getaddresses(headers.get("from", []))
-    address = senders[0][1].casefold() if len(senders) == 1 else ""
-    if address not in {one.casefold() for one in trigger.senders}:
-        return None
-    key = f"{trigger.mailbox};{validity};{uid}"
-    if why := why_skipped(headers):
-        return Event(key, {}, "skipped", why)
-    fields = {name: ", ".join(headers.get(name, [])) for name in ("to", "subject", "date")}
-    fields |= {"from": address, "body": body, "attachments": ", ".join(attachments)}
-    return Event(key, {**fields, "_uid": uid, "_validity": validity})
+    return senders[0][1].casefold() if len(senders) == 1 else ""
+
+
+def events_of(trigger: Trigger, mails: Iterable[Mail]) -> Iterator[Event]:
+    """Yield the events of the mails whose senders may start a run."""
+    allowed = {one.casefold() for one in trigger.senders}
+    for validity, uid, raw in mails:
+        headers, body, attachments = read_mail(raw)
+        if (address := sender_of(headers)) in allowed:
+            given = {name: ", ".join(headers.get(name, [])) for name in ("to", "subject", "date")}
+            given |= {"from": address, "body": body, "attachments": ", ".join(attachments)}
+            fields, why = {**given, "_uid": uid, "_validity": validity}, why_skipped(headers)
+            state: State = "skipped" if why else "claimed"
+            yield Event(f"{trigger.mailbox};{validity};{uid}", {} if why else fields, state, why)
 
 
 def why_skipped(headers: Mapping[str, list[str]]) -> str:

@@ -13,8 +13,7 @@ import hmac
 import re
 import smtplib
 import ssl
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from functools import partial
@@ -54,11 +53,7 @@ class MailChannel(channels.BaseChannel):
         return await asyncio.to_thread(was_filed)
 
     async def poll(self, mark: Mapping[str, Any] | None) -> channels.Polled:
-        found = await asyncio.to_thread(partial(mail.new_mails, self.settings, mark, time.time()))
-        if found is None:
-            await asyncio.sleep(self.settings.poll_s)
-            return [], dict(mark or {})
-        after, mails = found
+        mails, after = await mail.poll(self.settings, mark)
         return [one for each in mails if (one := self._incoming(*each)) is not None], after
 
     def fetch(self, file: Mapping[str, Any]) -> Upload | None:
@@ -69,16 +64,19 @@ class MailChannel(channels.BaseChannel):
 
     async def identify(self) -> str:
         if self.settings.allow:
-            await asyncio.to_thread(mail.new_mails, self.settings, None, time.time())
-        await asyncio.to_thread(lambda: self._connected().quit())
+            await asyncio.to_thread(mail.new_mails, self.settings, None)
+
+        def log_in() -> None:
+            with self._server():
+                pass
+
+        await asyncio.to_thread(log_in)
         return f"Mail is sent as {self.address}."
 
     def _incoming(self, validity: int, uid: int, raw: bytes) -> channels.Incoming | None:
         """Return a mail; None if it is the agent's own, or has not one sender."""
         headers, body, attachments = read_mail(raw)
-        senders = email.utils.getaddresses(headers.get("from", []))
-        sender = senders[0][1].casefold() if len(senders) == 1 else ""
-        if not sender or sender == self.address:
+        if not (sender := mail.sender_of(headers)) or sender == self.address:
             return None
         is_checked, skipped = self._is_checked(headers), mail.why_skipped(headers)
         if self.settings.trusted_server and not is_checked:
@@ -140,36 +138,40 @@ class MailChannel(channels.BaseChannel):
         key = self.settings.password.get_secret_value() or self.settings.smtp
         return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
-    def _connected(self) -> smtplib.SMTP:
+    @contextlib.contextmanager
+    def _server(self) -> Generator[smtplib.SMTP]:
+        """Connect and log in. NotSentError: that is not possible."""
         host, _, port = self.settings.smtp.partition(":")
         number, context = int(port or SUBMISSION), ssl.create_default_context()
         password, wait = self.settings.password.get_secret_value(), self.settings.timeout_s
-        try:
-            if self.settings.tls and number == SMTPS:
-                client: smtplib.SMTP = smtplib.SMTP_SSL(host, number, timeout=wait, context=context)
-            else:
-                client = smtplib.SMTP(host, number, timeout=wait)
-                if self.settings.tls:
+        with contextlib.ExitStack() as opened:
+            try:
+                kind: Callable[..., smtplib.SMTP] = smtplib.SMTP
+                if self.settings.tls and number == SMTPS:
+                    kind = partial(smtplib.SMTP_SSL, context=context)
+                client = kind(host, number, timeout=wait)
+                opened.callback(client.close)
+                if self.settings.tls and number != SMTPS:
                     client.starttls(context=context)
-            client.ehlo()
-            if password and client.has_extn("auth"):
-                client.login(self.settings.login, password)
-        except (OSError, ValueError, smtplib.SMTPException) as error:
-            why = f"The server {self.settings.smtp} cannot be used: {error}."
-            raise channels.NotSentError(why) from error
-        return client
-
-    def _send(self, message: EmailMessage) -> None:
-        client, why = self._connected(), f"The server {self.settings.smtp}"
-        try:
-            client.send_message(message)
-        except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused) as error:
-            raise channels.NotSentError(f"{why} refused the mail: {error}.") from error
-        except (OSError, smtplib.SMTPException) as error:
-            raise channels.UncertainError(f"{why} was lost: {error}.") from error
-        finally:
+                client.ehlo()
+                if password and client.has_extn("auth"):
+                    client.login(self.settings.login, password)
+            except (OSError, ValueError, smtplib.SMTPException) as error:
+                why = f"The server {self.settings.smtp} cannot be used: {mail.why_failed(error)}."
+                raise channels.NotSentError(why) from error
+            yield client
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 client.quit()
+
+    def _send(self, message: EmailMessage) -> None:
+        why = f"The server {self.settings.smtp}"
+        with self._server() as client:
+            try:
+                client.send_message(message)
+            except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused) as error:
+                raise channels.NotSentError(f"{why} refused the mail: {error}.") from error
+            except (OSError, smtplib.SMTPException) as error:
+                raise channels.UncertainError(f"{why} was lost: {error}.") from error
 
 
 def _ids(headers: Mapping[str, list[str]], name: str) -> list[str]:

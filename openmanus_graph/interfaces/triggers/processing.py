@@ -25,7 +25,7 @@ from openmanus_graph.interfaces.service import run_setup, run_view, runner, runs
 from openmanus_graph.interfaces.service.accounts import accounts, acting_as
 from openmanus_graph.interfaces.service.own_process import ReportedError, RunError
 from openmanus_graph.interfaces.service.threads import find_thread, holding_thread, is_running
-from openmanus_graph.interfaces.triggers import channels, conversations, sources, tasks
+from openmanus_graph.interfaces.triggers import channels, conversations, mail, sources, tasks
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.state.triggers import Trigger
 
@@ -333,22 +333,24 @@ class Processing:
             await self._change(state="delivered", reason="")
         elif self.channel is None:
             raise RunError(f"The channel {self.trigger.deliver_to} cannot be used.")
-        elif not self.one.sending or await self._was_lost(self.channel):
+        elif self.one.sending:
+            await self._reconcile(self.channel)
+        else:
             await self._send(self.channel)
 
-    async def _was_lost(self, channel: channels.BaseChannel) -> bool:
-        """Return True if the answer, whose sending was cut off, surely did not arrive."""
+    async def _reconcile(self, channel: channels.BaseChannel) -> None:
+        """Record whether the answer, whose sending was cut off, arrived."""
         try:
             received = await channel.reconcile(self._answer(channel))
         except Exception:  # of any library
             log.exception("the channel %s cannot be asked now", channel.name)
             await self._change(next_try=self._next_try(), reason=CUT_OFF)
-            return False
-        if received is None:
-            await self._change(state="unknown_outcome", reason=CUT_OFF)
-        elif received:
-            await self._change(state="delivered", reason="")
-        return received is False
+            return
+        if received is False:
+            await self._again("Sending the answer was cut off, and it did not arrive.")
+        else:
+            state = "delivered" if received else "unknown_outcome"
+            await self._change(state=state, reason="" if received else CUT_OFF)
 
     def _answer(self, channel: channels.BaseChannel) -> channels.Outgoing:
         result, one = self.one.result, self.one
@@ -390,9 +392,5 @@ def _files_of(trigger: Trigger, event: Mapping[str, Any]) -> tuple[runs.Upload, 
     """Return the files that an event is about. Blocks. EventError: one is gone."""
     if trigger.kind == "folder":
         return (sources.file_of(trigger, event),)
-    if trigger.kind != "mail" or "_uid" not in event:
-        return ()
-    from openmanus_graph.interfaces.triggers import mail  # needs an extra
-
-    whole = mail.file_of(trigger, event)
+    whole = mail.file_of(trigger, event) if trigger.kind == "mail" and "_uid" in event else None
     return () if whole is None else (whole,)

@@ -1,12 +1,13 @@
 """Slack: signed events and buttons come by HTTP, and messages go out by the Web API.
 
-Six methods of the Web API are used, so plain HTTP is simpler than Slack's SDK. An answer is one
+Eight methods of the Web API are used, so plain HTTP is simpler than Slack's SDK. An answer is one
 message whose metadata has its key, by which it is found after a crash.
 """
 
 import asyncio
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,9 @@ from openmanus_graph.state.triggers import Trigger
 
 SERVER = "https://slack.com/api"
 MOST_CHARS, MOST_BUTTON_CHARS = 35_000, 2500
-"""In a message, and beside buttons. The whole text is then a file."""
+"""In a message, and beside buttons; a longer text is a file. Slack's own limits leave room for
+links: it cuts after 40,000, and refuses a section of more than 3000."""
+TYPING = "is working..."
 MOST_PAGES = 20
 """Of a chat that are searched for a message, the newest first."""
 _UNCERTAIN = ("internal_error", "fatal_error", "request_timeout", "service_unavailable")
@@ -30,11 +33,12 @@ class SlackChannel(channels.BaseChannel):
     async def deliver(self, message: channels.Outgoing) -> None:
         files = list(await asyncio.to_thread(message.attached))
         most = MOST_BUTTON_CHARS if message.decides else MOST_CHARS
-        if len(message.text) > most:
+        text = html.escape(message.text or "(no text)", quote=False)
+        if len(text) > most:
             files.insert(0, Upload("message.md", message.text.encode(), "text/markdown"))
+            text = re.sub(r"&\w*\Z", "", text[:most])
         # Files are uploaded unseen, and the message shows them by links: it is all or nothing.
         links = [f"<{await self._upload(file)}|{html.escape(file.name)}>" for file in files]
-        text = html.escape(message.text[:most] or "(no text)", quote=False)
         text = "\n".join([text, *links])
         metadata = {"event_type": "openmanus", "event_payload": {"key": message.key}}
         given = {**self._room(message), "text": text, "metadata": metadata}
@@ -72,6 +76,11 @@ class SlackChannel(channels.BaseChannel):
             return None  # the token is for Slack alone
         return self.download(file["url"], str(file["name"]), str(file["type"]), **self._headers())
 
+    async def show_typing(self, to: Mapping[str, Any]) -> None:
+        if "thread_ts" in to:  # Slack removes it when the answer comes, or after two minutes
+            given = {"channel_id": to["channel"], "thread_ts": to["thread_ts"]}
+            await self._call("assistant.threads.setStatus", json={**given, "status": TYPING})
+
     async def identify(self) -> str:
         me = await self._call("auth.test")
         return f"Slack knows the bot as {me.get('user')} ({me.get('user_id')}) in {me.get('team')}."
@@ -86,10 +95,11 @@ class SlackChannel(channels.BaseChannel):
             place = await self._call("files.getUploadURLExternal", data=size)
             await self.post(place["upload_url"], content=file.data)
             one = {"id": place["file_id"], "title": file.name}
-            done = await self._call("files.completeUploadExternal", json={"files": [one]})
+            await self._call("files.completeUploadExternal", json={"files": [one]})
+            info = await self._call("files.info", data={"file": place["file_id"]})
         except channels.UncertainError as error:  # no message shows the file
             raise channels.NotSentError(str(error)) from error
-        return str(done["files"][0]["permalink"])
+        return str(info["file"]["permalink"])  # the answer before is documented without it
 
     async def _call(self, method: str, **given: Any) -> Any:  # as Slack answers
         address = f"{(self.settings.url or SERVER).rstrip('/')}/{method}"

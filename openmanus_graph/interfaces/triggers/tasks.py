@@ -54,11 +54,14 @@ def _value(event: Mapping[str, Any], name: str) -> str | None:
             found = found[int(part) if isinstance(found, list) else part]
         except (LookupError, ValueError, TypeError):
             return None
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-    if len(text) > MOST_FIELD_CHARS:
-        left = len(text) - MOST_FIELD_CHARS
-        text = f"{text[:MOST_FIELD_CHARS]}\n[{left:,} more characters are left out]"
-    return text
+    return cut(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False))
+
+
+def cut(text: str) -> str:
+    """Return a text that is not too long for a field."""
+    left = len(text) - MOST_FIELD_CHARS
+    more = f"\n[{left:,} more characters are left out]" if left > 0 else ""
+    return text[:MOST_FIELD_CHARS] + more
 
 
 def allowed_destinations(trigger: Trigger, event: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,6 @@
 """Works on deliveries: looks for events, runs each once, and sends its answer once.
 
-Any number of workers can share a database. Who works on a delivery holds the lock of its thread,
-and decides while holding it. What a killed process leaves is continued: the run where it was, by
+Any number of workers can share a database. What a killed process leaves is continued: the run by
 its checkpoints and the ledger, and the answer by what was recorded of sending it.
 """
 
@@ -9,13 +8,16 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, TypeVar
 
 from openmanus_graph.backends.persistence.backend import read_object
 from openmanus_graph.backends.persistence.deliveries import (
     Deliveries,
     Delivery,
+    Event,
     open_deliveries,
     thread_of,
 )
@@ -25,13 +27,16 @@ from openmanus_graph.config.triggers import Automation, read_automation
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.threads import holding_thread
-from openmanus_graph.interfaces.triggers import conversations, sources
+from openmanus_graph.interfaces.triggers import conversations, mail, sources
 from openmanus_graph.interfaces.triggers.channels import NotSentError, UncertainError
 from openmanus_graph.interfaces.triggers.processing import BUSY_S, WAITS, Processing, Workplace
 from openmanus_graph.state.triggers import Trigger
 
+POLLED = ("mail", "channel")
+"""Kinds whose looks wait for a server."""
 LOOK_S, FOLDER_LOOK_S, READ_CONFIGURATION_S = 1.0, 2.0, 10.0
 DEFAULT_JOBS = 4
+T = TypeVar("T", int, str)
 log = logging.getLogger(__name__)
 
 
@@ -83,14 +88,10 @@ class Worker(Workplace):
         table = await asyncio.to_thread(open_deliveries)
         paused = await asyncio.to_thread(table.paused)
         for name, trigger in self.automation.triggers.items():
-            if trigger.kind not in ("mail", "channel"):
+            if trigger.kind not in POLLED:
                 await self._look_once(trigger, table, name in paused)
-            elif name not in {*paused, *self._polling} and self._is_due(
-                name, trigger.poll_s if trigger.kind == "mail" else LOOK_S
-            ):
-                waiting = asyncio.create_task(self._look_once(trigger, table, False))
-                self._polling[name] = waiting
-                waiting.add_done_callback(partial(self._looked, name))
+            elif name not in {*paused, *self._polling} and self._is_due(name, LOOK_S):
+                self._start(self._polling, name, self._look_once(trigger, table, False))
             if name not in paused and len(self._active) < self._jobs:
                 now = self.clock()
                 due = await asyncio.to_thread(table.due, name, trigger.overlap, now, self._jobs)
@@ -100,7 +101,7 @@ class Worker(Workplace):
     async def _look_once(self, trigger: Trigger, table: Deliveries, is_paused: bool) -> None:
         problem = ""
         try:
-            if trigger.kind == "channel":
+            if trigger.kind in POLLED:
                 await self._poll(trigger, table)
             else:
                 await asyncio.to_thread(self._look_at, trigger, table, is_paused)
@@ -112,31 +113,28 @@ class Worker(Workplace):
             log.exception("a look at %s failed", trigger.name)
             problem = f"A look at {trigger.name} failed."
         self._report(trigger.name, problem)
-        if problem and trigger.kind == "channel":
+        if problem and trigger.kind in POLLED:
             await asyncio.sleep(self.first_backoff_s)
 
-    def _looked(self, name: str, _: object) -> None:
-        del self._polling[name]
-        self.wake.set()
-
     async def _poll(self, trigger: Trigger, table: Deliveries) -> None:
-        """Store the messages of a channel that came since the last look, as one worker of all."""
-        channel = conversations.open_channel(self.automation.channels[trigger.deliver_to])
-        if not channel.polls:
-            return
+        """Store what came to a mailbox or channel since the last look, as one worker of all."""
+        poll: Callable[..., Any] = partial(mail.poll, trigger)
+        events_of: Callable[..., Iterable[Event]] = partial(mail.events_of, trigger)
+        if trigger.kind == "channel":
+            channel = conversations.open_channel(self.automation.channels[trigger.deliver_to])
+            if not channel.polls:
+                return
+            poll = channel.poll
+            events_of = partial(conversations.events_of, channel, trigger.name, table=table)
         home = await asyncio.to_thread(openmanus_home)
         async with holding_thread(home, thread_of(trigger.name, "poll")):
             mark = await asyncio.to_thread(table.mark, trigger.name)
             known = read_object(mark)
-            found, after = await channel.poll(known)
+            found, after = await poll(known)
             if known is not None and after.items() <= known.items():
                 return  # nothing came
-
-            def store() -> None:
-                events = conversations.events_of(channel, trigger.name, found, table)
-                table.advance(trigger.name, mark, after, events, self.clock())
-
-            await asyncio.to_thread(store)
+            events, now = await asyncio.to_thread(lambda: [*events_of(found)]), self.clock()
+            await asyncio.to_thread(table.advance, trigger.name, mark, after, events, now)
 
     def _look_at(self, trigger: Trigger, table: Deliveries, is_paused: bool) -> None:
         """Store the events of a trigger. Blocks. ConfigError: it cannot work."""
@@ -146,28 +144,32 @@ class Worker(Workplace):
         elif trigger.kind == "folder" and not is_paused and self._is_due(name, FOLDER_LOOK_S):
             before = self._files.get(name, {})
             self._files[name] = sources.look_at_folder(trigger, table, now, before)
-        elif trigger.kind == "mail":
-            from openmanus_graph.interfaces.triggers import mail  # needs an extra
-
-            mail.look(trigger, table, now)
 
     def _begin(self, one: Delivery, trigger: Trigger) -> None:
         if one.number not in self._active and len(self._active) < self._jobs:
-            task = asyncio.create_task(self._process(one, trigger))
-            self._active[one.number] = task
-            task.add_done_callback(lambda _: self._forget(one.number))
+            self._start(self._active, one.number, self._process(one, trigger))
 
-    def _forget(self, number: int) -> None:
-        del self._active[number]
-        self.wake.set()
+    def _start(
+        self, tasks: dict[T, asyncio.Task[None]], key: T, work: Coroutine[Any, Any, None]
+    ) -> None:
+        """Do work that ends by itself. The next look is at once then."""
+
+        def ended(_: object) -> None:
+            del tasks[key]
+            self.wake.set()
+
+        task = tasks[key] = asyncio.create_task(work)
+        task.add_done_callback(ended)
 
     async def _process(self, one: Delivery, trigger: Trigger) -> None:
         try:
             await Processing(self, trigger, one).go()
+            return
         except (StorageError, OSError) as error:
             self._report("looking", str(error))
         except Exception:  # a fault of ours must not stop the others
             log.exception("delivery %d failed", one.number)
+        await asyncio.sleep(self.first_backoff_s)
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = time.monotonic()
