@@ -146,6 +146,15 @@ class FoundSkill:
     problems: tuple[str, ...] = ()
     """Why it is not used; empty if it is."""
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.folder.name,
+            "description": self.skill.description if self.skill else None,
+            "place": self.place,
+            "folder": str(self.folder),
+            "problems": list(self.problems),
+        }
+
 
 def find_skills() -> list[FoundSkill]:
     """Return all skills in all places, by precedence, with their problems. Blocks."""

@@ -175,6 +175,15 @@ def with_text(message: BaseMessage, text: str) -> str | list[str | dict[str, Any
     return [*others[:first], *said, *others[first:]]
 
 
+def reasoning_of(message: BaseMessage) -> str:
+    """Return what the model thought before it said a message, in whatever form it is sent."""
+    sent = str(message.additional_kwargs.get("reasoning_content") or "")
+    if sent or isinstance(message.content, str):
+        return sent
+    blocks = (one for one in message.content_blocks if one["type"] == "reasoning")
+    return "".join(one.get("reasoning", "") for one in blocks)
+
+
 def last_text(messages: Sequence[AnyMessage]) -> str:
     """Return the newest of `texts`, empty if there is none."""
     return next((text for _, text in texts(messages)), "")

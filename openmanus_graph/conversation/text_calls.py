@@ -321,13 +321,19 @@ class SaidStream:
         self._held = ""
         self._says = False
         self._tries = 0
+        self.thought = ""
+        """What the newest piece adds to a thought in the text."""
+        self._thinks = False
 
     def add(self, piece: str) -> str:
+        self.thought = ""
         if self._says:
             return piece
         self._held += piece
         said = self._held
-        if _FIRST.match(said):
+        if opening := _FIRST.match(said):
+            self.thought = piece if self._thinks else said[opening.end() :]
+            self._thinks = True
             newest = max(0, len(said) - len(piece) - _MARK_CHARS)
             if self._tries == _MOST_MARKS or not _ANY_CLOSING.search(said, newest):
                 return ""

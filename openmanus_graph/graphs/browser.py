@@ -1,6 +1,6 @@
 """The browser graph: an agent that works on the web."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_browser_graph = AgentBuilder(
     "browser",
@@ -8,4 +8,4 @@ build_browser_graph = AgentBuilder(
     "browser_system",
     "ending",
 )
-graph = build_browser_graph()
+graph = served(build_browser_graph(), "plans")

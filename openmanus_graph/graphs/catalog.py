@@ -200,8 +200,9 @@ def _build_all(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _built(name: str) -> Any:
-    module, _, graph = graph_address(name).partition(":")
-    return getattr(import_module(module), graph)
+    """Return a copy of a module's graph whose state shows every key, unlike the served one's."""
+    graph = import_module(graph_address(name).partition(":")[0]).graph
+    return graph.copy({"stream_channels": [*graph.builder.channels]})
 
 
 def _builder(name: str) -> Builder:

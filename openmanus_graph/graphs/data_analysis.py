@@ -1,6 +1,6 @@
 """The data analysis graph: an agent that turns data into charts and a report."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_data_analysis_graph = AgentBuilder(
     "data_analysis",
@@ -8,4 +8,4 @@ build_data_analysis_graph = AgentBuilder(
     "data_analysis_system",
     "data_analysis_ending",
 )
-graph = build_data_analysis_graph()
+graph = served(build_data_analysis_graph(), "plans")

@@ -1,6 +1,6 @@
 """The desktop graph: an agent that works with desktop programs."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_desktop_graph = AgentBuilder(
     "desktop",
@@ -9,4 +9,4 @@ build_desktop_graph = AgentBuilder(
     "ending",
     needed_tool="computer_use",
 )
-graph = build_desktop_graph()
+graph = served(build_desktop_graph(), "plans")

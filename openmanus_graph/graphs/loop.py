@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from openmanus_graph.runtime.middleware import Middleware
 
 AgentGraph = CompiledStateGraph[ManusState, Context, ManusInput, ManusOutput]
+G = TypeVar("G", bound=CompiledStateGraph[Any, Any, Any, Any])
 Node = Callable[..., Any]
 """Takes the state, and optionally LangGraph's `Runtime`; returns an update. Async or not."""
 
@@ -90,6 +91,15 @@ def compile_loop(
         transformers=list(transformers) or None,
     )
     return compiled.with_config(callbacks=[SessionKeeper()])
+
+
+def served(graph: G, *shown: str) -> G:
+    """Return a graph whose clients see its output and these keys of its state, and no internals.
+
+    The state, `values` and `updates` that a server sends, and the state's schema in Studio, hold
+    only them. Checkpoints hold every key.
+    """
+    return graph.copy({"stream_channels": [*graph.output_channels, "step_count", *shown]})
 
 
 def add_hooks(

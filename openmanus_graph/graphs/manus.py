@@ -1,6 +1,6 @@
 """The manus graph: a general agent with every tool."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_manus_graph = AgentBuilder(
     "manus",
@@ -9,4 +9,4 @@ build_manus_graph = AgentBuilder(
     "ending",
     takes_configured=True,
 )
-graph = build_manus_graph()
+graph = served(build_manus_graph(), "plans")

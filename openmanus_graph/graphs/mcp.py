@@ -1,6 +1,6 @@
 """The mcp graph: an agent that has the tools of MCP servers, and no others."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_mcp_graph = AgentBuilder(
     "mcp",
@@ -11,4 +11,4 @@ build_mcp_graph = AgentBuilder(
     takes_configured=True,
     needs_servers=True,
 )
-graph = build_mcp_graph()
+graph = served(build_mcp_graph(), "plans")

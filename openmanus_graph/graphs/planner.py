@@ -1,6 +1,6 @@
 """The planner graph: one agent that keeps a plan and works it off by itself."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_planner_graph = AgentBuilder(
     "planner",
@@ -9,4 +9,4 @@ build_planner_graph = AgentBuilder(
     "ending",
     takes_configured=True,
 )
-graph = build_planner_graph()
+graph = served(build_planner_graph(), "plans")

@@ -12,6 +12,7 @@ from langgraph.store.base import BaseStore
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import default_executors, describe_agent
+from openmanus_graph.graphs.loop import served
 from openmanus_graph.nodes import check_step, create_plan, schedule
 from openmanus_graph.nodes.stuck_check import route_after_terminate
 from openmanus_graph.planning import executor_run
@@ -160,4 +161,4 @@ def executor_node(executor: executor_run.Executor) -> Callable[..., Awaitable[di
     return do_step
 
 
-graph = build_planning_graph()
+graph = served(build_planning_graph(), "title", "order")

@@ -1,6 +1,6 @@
 """The research graph: an agent that reads sources and reports what they say."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_research_graph = AgentBuilder(
     "research",
@@ -8,4 +8,4 @@ build_research_graph = AgentBuilder(
     "research_system",
     "research_ending",
 )
-graph = build_research_graph()
+graph = served(build_research_graph(), "plans")

@@ -1,6 +1,6 @@
 """The swe graph: an agent that fixes and extends software."""
 
-from openmanus_graph.graphs.loop import AgentBuilder
+from openmanus_graph.graphs.loop import AgentBuilder, served
 
 build_swe_graph = AgentBuilder(
     "swe",
@@ -8,4 +8,4 @@ build_swe_graph = AgentBuilder(
     "swe_system",
     "swe_ending",
 )
-graph = build_swe_graph()
+graph = served(build_swe_graph(), "plans")

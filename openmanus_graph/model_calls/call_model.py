@@ -20,7 +20,12 @@ from openmanus_graph.backends.models.failures import ModelError
 from openmanus_graph.backends.models.resolved import ResolvedModel
 from openmanus_graph.backends.persistence.leases import require_run_lease
 from openmanus_graph.backends.persistence.usage import CountedCall, run_usage
-from openmanus_graph.conversation.history import FENCE_KEY, UNREAD_CALL_KEY, is_steering
+from openmanus_graph.conversation.history import (
+    FENCE_KEY,
+    UNREAD_CALL_KEY,
+    is_steering,
+    reasoning_of,
+)
 from openmanus_graph.conversation.replies import read_reply
 from openmanus_graph.errors import ToolError
 from openmanus_graph.model_calls import budget, normalized_reply, projection, run_models
@@ -152,6 +157,7 @@ class _Requests:
             session.cached(Fitter, Fitter),
             session.settings.storage.rate_limit_url,
             has_alternative=has_alternative,
+            is_internal=call.role is not None or not call.step,  # a tool's own calls have no step
         )
         self._spent = no_usage()
 
@@ -279,7 +285,7 @@ class _Requests:
             odd = {FENCE_KEY, UNREAD_CALL_KEY} & raw.additional_kwargs.keys()
             self._model.note_reply(odd=bool(odd))
         reply = normalized_reply.normalized_reply(raw, call.history)
-        if reasoning := reply.additional_kwargs.get("reasoning_content"):
+        if reasoning := reasoning_of(reply):
             notice(emit, f"Reasoning: {reasoning}", "info")
         is_main = self._model.settings is settings.main
         emit(

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.prompt_values import ChatPromptValue
+from langgraph.constants import TAG_NOSTREAM
 
 from openmanus_graph.backends.models.chunks import checked_message, merged_message
 from openmanus_graph.backends.models.dialects import Dialect
 from openmanus_graph.backends.models.failures import Failure, FailureKind, ModelError, classify
 from openmanus_graph.backends.models.resolved import CallForm, cache_options
-from openmanus_graph.conversation.history import is_cut_text
+from openmanus_graph.conversation.history import is_cut_text, reasoning_of
 from openmanus_graph.conversation.text_calls import SaidStream
 from openmanus_graph.errors import ConfigError, install_extra
 from openmanus_graph.model_calls.calls_as_text import read_step, steps_request
@@ -146,6 +147,8 @@ class Sender:
     has_alternative: bool = False
     """Whether another model is asked if this one fails."""
     attempts: int = 0
+    is_internal: bool = False
+    """Whether the reply is no part of the conversation: LangGraph's `messages` stream omits it."""
 
     async def send(self, request: ProviderRequest) -> AIMessage:
         """Return the reply. Learns from refusals and odd replies what the server accepts.
@@ -195,7 +198,8 @@ class Sender:
                 client = model.bound(request.tools, options, dialect)
             except NotImplementedError as error:
                 raise ModelError("no_tools", f"{model.name} takes no tools.") from error
-            reply = await _stream(client, request.messages, emit)
+            tags = [TAG_NOSTREAM] if self.is_internal else []
+            reply = await _stream(client, request.messages, emit, tags)
             if rate_limit is not None:
                 await rate_limit.count(reply, self.expected_tokens)
             return reply
@@ -233,15 +237,20 @@ def _as_steps(request: ProviderRequest) -> ProviderRequest:
     return replace(request, messages=messages, tools=(), options=options)
 
 
-async def _stream(model: BaseChatModel, request: list[BaseMessage], emit: Emit) -> AIMessage:
+async def _stream(
+    model: BaseChatModel, request: list[BaseMessage], emit: Emit, tags: list[str]
+) -> AIMessage:
     chunks, unstreamed, said = list[AIMessageChunk](), None, SaidStream()
     # LangChain would convert each message of a plain list again.
     ready = ChatPromptValue.model_construct(messages=request)
     # Read to the end, even if a model does not stream: else the event loop would have to close
     # LangChain's generators.
-    async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready)):
+    async for piece in cast("AsyncIterator[AIMessage]", model.astream(ready, {"tags": tags})):
         whole = None if isinstance(piece, AIMessageChunk) else checked_message(piece)
-        if text := said.add((whole or piece).text):
+        text = said.add((whole or piece).text)
+        if thought := reasoning_of(whole or piece) or said.thought:
+            emit({"type": "reasoning", "text": thought})
+        if text:
             emit({"type": "token", "text": text})
         if whole is None:
             chunks.append(cast("AIMessageChunk", piece))

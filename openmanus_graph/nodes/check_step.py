@@ -220,7 +220,9 @@ async def finalize(state: PlanningState, runtime: Runtime[Context]) -> dict[str,
     # Later turns of the thread see the answer alone, and have to know what the steps have seen.
     urls = [url for step_run in step_runs for url in step_run["urls"]]
     origin = Origin(words="", urls=urls, tainted=True, openings=dict(flow.openings_of(state)))
-    said = AIMessage(answer, additional_kwargs={ORIGIN_KEY: origin})
+    # With the id of the reply, which clients have seen as a stream.
+    message_id = update.pop("message_id", None)
+    said = AIMessage(answer, id=message_id, additional_kwargs={ORIGIN_KEY: origin})
     sources = await asyncio.to_thread(_sources, answer, state, session)
     return update | {
         "messages": [said],
@@ -268,7 +270,8 @@ async def _summary(state: PlanningState, session: Session, emit: Emit) -> dict[s
         notice(emit, f"The summary could not be written: {error}")
         return {"answer": results}
     said = reply.text.strip() if read_reply([reply], None).kind == "answer" else ""
-    return {"answer": said or results, "usage": usage, **_structured(reply, wanted)}
+    answer = {"answer": said or results, "message_id": reply.id if said else None}
+    return {**answer, "usage": usage, **_structured(reply, wanted)}
 
 
 def _structured(reply: AIMessage, wanted: Any) -> dict[str, Any]:

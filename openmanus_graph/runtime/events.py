@@ -63,6 +63,13 @@ class Token(_StepsEvent):
     text: str
 
 
+class Reasoning(_StepsEvent):
+    """A chunk of the model's reasoning. An `info` notice has the whole of it before `think_end`."""
+
+    type: Literal["reasoning"]
+    text: str
+
+
 class EventCall(TypedDict):
     """A tool call of a reply."""
 
@@ -222,8 +229,8 @@ class Final(_Event):
 
 
 Event = Annotated[
-    RunStart | ThinkStart | Token | ThinkEnd | ToolStart | ToolEnd | Notice | InterruptEvent
-    | Plan | PlanChange | StepEvent | Limit | Final,
+    RunStart | ThinkStart | Token | Reasoning | ThinkEnd | ToolStart | ToolEnd | Notice
+    | InterruptEvent | Plan | PlanChange | StepEvent | Limit | Final,
     Discriminator("type"),
 ]  # fmt: skip
 
@@ -232,9 +239,11 @@ def notice(emit: Emit, text: str, level: Literal["info", "warning", "error"] = "
     emit({"type": "notice", "level": level, "text": text})
 
 
+CHUNKS = ("token", "reasoning")
+"""Events that the end of a reply replaces; they are not stored."""
 GRAPH_EVENTS = (
-    "think_start", "token", "think_end", "tool_start", "tool_end", "notice", "plan", "plan_change",
-    "step_start", "step_end", "limit", "interrupt",
+    "think_start", "token", "reasoning", "think_end", "tool_start", "tool_end", "notice", "plan",
+    "plan_change", "step_start", "step_end", "limit", "interrupt",
 )  # fmt: skip
 """The events that a graph sends. The command line sends the others, and the questions that no plan
 step asks."""

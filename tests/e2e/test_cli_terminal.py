@@ -128,3 +128,20 @@ def test_a_thread_is_shown_as_one_reads_it_on_a_terminal(cli: Cli, model: OpenAI
         assert terminal.finish() == 0
         assert "User\n\nfirst\nsecond\n\nAgent\n\nSeen: it\n\n • one\n" in terminal.screen
     assert "## Agent\n\nSeen: **it**\n\n- one\n" in cli.run("show").stdout
+
+
+def test_reasoning_is_one_dim_line_while_the_model_thinks(cli: Cli, model: OpenAIServer) -> None:
+    thought = "".join(f"Idea {n}: " + "good " * 20 + "\n" for n in range(10_000))
+    stalled = Reply("Four.", reasoning=thought, piece_size=20_000, fault="stall")
+    model.add(stalled)
+    with Terminal(cli, "run", "two and two?", "--thread", "t", columns=40) as terminal:
+        terminal.see("step 1: thinking")
+        terminal.see("Idea ")
+        terminal.type("\x03")
+        assert terminal.finish() == 130
+    model.add(Reply("Four.", reasoning=thought, piece_size=20_000))
+    with Terminal(cli, "resume", "t", columns=100) as terminal:
+        assert terminal.finish() == 0
+    assert "Reasoning: Idea 0: good" in terminal.shown
+    assert "more characters" in terminal.shown
+    assert "Idea 9:" not in terminal.shown, "the page and `show` have the whole of it"

@@ -187,6 +187,65 @@ def test_a_message_is_edited_and_its_versions_are_looked_at(at: Desk, tab: Tab) 
     expect(timeline.locator(".row-task, .row-again")).to_have_count(2)
 
 
+def test_a_message_is_not_edited_while_a_run_goes_on_in_another_tab(at: Desk, tab: Tab) -> None:
+    at.model.add(Reply(text="One."))
+    tab.start("Say one.")
+    tab.until("Finished")
+    page = tab.page
+    edit = page.get_by_role("button", name="Edit the message and go on from there")
+    edit.click()
+    dialog = page.get_by_role("dialog", name="Edit the message")
+    dialog.get_by_label("Your message").fill("Say three.")
+    at.model.add(Reply(text="Two. " * 50, fault="stall"))
+    other = at.tab(tab.thread)
+    other.until("Finished")
+    other.page.get_by_role("textbox", name="Next message").fill("Say two.")
+    other.page.get_by_role("button", name="Send", exact=True).click()
+    other.until("Running")
+    expect(edit).to_have_count(0)
+    dialog.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert").filter(has_text="A run works on this thread")).to_be_visible()
+    expect(other.page.locator(".row-task")).to_have_count(2)
+    other.page.get_by_role("button", name="Stop", exact=True).click()
+    other.until("Stopped by you")
+    tab.until("Stopped by you")
+    expect(edit).to_have_count(2)
+    other.close()
+
+
+FORMULAS = r"""
+The roots of $ax^2 + bx + c = 0$ are \(x_{1,2}\), for $5 and for $10:
+
+$$
+x_{1,2} = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}
+$$
+
+\[ \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}
+\begin{cases} a & \text{if } b \\ \boxed{c} & \cancel{d} \end{cases} \]
+
+`$y^2$` and $\href{javascript:alert(1)}{x}$
+and $\includegraphics{http://127.0.0.1:9/a.png}$ and $\undefined^2$
+and $\class{call}{x} \style{position: fixed}{y}$ and $\def\a{\a\a}\a$.
+"""
+
+
+def test_formulas_are_drawn_and_can_do_nothing_else(at: Desk, tab: Tab) -> None:
+    at.model.add(Reply(text=FORMULAS))
+    tab.start("Solve it.")
+    tab.until("Finished")
+    said = tab.page.locator(".timeline .md").last
+    expect(said.locator("math")).to_have_count(4)
+    expect(said.locator("mfrac msqrt")).to_have_count(1)
+    expect(said.locator(".formula.display mtable")).to_have_count(2)
+    expect(said).to_contain_text("for $5 and for $10:")
+    expect(said.locator("code")).to_have_text("$y^2$")
+    for unread in ("javascript", "includegraphics", "undefined", "position: fixed", "a\\a"):
+        expect(said.locator(".formula", has_text=unread)).to_have_count(1)
+    assert said.locator("a, img, [class=call]").count() == 0
+    assert tab.wrong == []
+    assert violations(tab) == []
+
+
 def test_reasoning_is_closed_until_it_is_wanted(at: Desk, tab: Tab) -> None:
     thought = "I think <b>hard</b>. " * 50_000
     at.model.add(Reply(text="Four.", reasoning=thought, piece_size=20_000))
@@ -198,6 +257,25 @@ def test_reasoning_is_closed_until_it_is_wanted(at: Desk, tab: Tab) -> None:
     expect(timeline.locator(".reasoning .pre")).to_contain_text("I think <b>hard</b>.")
     expect(timeline.locator(".reasoning .pre")).to_contain_text("more characters")
     assert violations(tab) == []
+
+
+def test_reasoning_is_shown_while_the_model_thinks(at: Desk, tab: Tab) -> None:
+    thought = "".join(f"Idea {n} is <b>good</b>. " for n in range(50_000))
+    at.model.add(Reply(text="Four.", reasoning=thought, piece_size=20_000, fault="stall"))
+    tab.start("Two and two?")
+    timeline = tab.page.locator(".timeline")
+    block = timeline.get_by_role("button", name=re.compile(r"^Thinking"))
+    expect(block).to_have_text(re.compile(r"Thinking\d.* s"))
+    block.click()
+    shown = timeline.locator(".reasoning .pre")
+    expect(shown).to_contain_text("is <b>good</b>.")
+    assert 3_000 < len(shown.inner_text()) < 5_000, "the newest of it"
+    box, inner = shown.bounding_box(), shown.locator("div").bounding_box()
+    assert box
+    assert inner
+    assert abs(box["y"] + box["height"] - inner["y"] - inner["height"]) < 20, "at its end"
+    tab.page.get_by_role("button", name="Stop", exact=True).click()
+    tab.until("Stopped by you")
 
 
 def test_a_model_that_is_down_gives_one_notice_and_two_ways_on(at: Desk, tab: Tab) -> None:
@@ -257,3 +335,16 @@ def test_a_person_who_looks_elsewhere_is_told_that_a_run_has_ended(at: Desk, tab
     tab.sees("Two.")
     tab.until("Finished")
     assert page.evaluate("() => window.told") == [["First.", "Finished"]]
+
+
+def test_the_settings_list_tools_skills_and_servers(at: Desk, tab: Tab) -> None:
+    page = tab.page
+    page.locator(".options-box summary").click()
+    page.get_by_role("button", name="Tools, skills and MCP servers…").click()
+    dialog = page.get_by_role("dialog", name="Tools, skills and MCP servers")
+    expect(dialog.get_by_role("listitem").filter(has_text="python_execute")).to_have_count(1)
+    expect(dialog).to_contain_text("None. Add one with: openmanus skills add")
+    expect(dialog).to_contain_text("None. Add one with: openmanus mcp add")
+    assert violations(tab) == []
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()

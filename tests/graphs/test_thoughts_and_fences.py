@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from openmanus_graph import build_manus_graph
+from openmanus_graph.conversation.history import reasoning_of
 from openmanus_graph.graphs.planning import build_planning_graph
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from tests.graphs.test_delegate import ADDED, Brain, delegating
@@ -56,6 +57,34 @@ async def test_only_what_is_said_is_the_answer_and_is_shown(text: str) -> None:
     assert (ran.values["status"], ran.values["answer"]) == ("finished", "The sum is 2.")
     assert ran.messages[-1].additional_kwargs["reasoning_content"] == "I add."
     assert shown(ran) == "The sum is 2."
+
+
+def thought(ran: Ran) -> list[str]:
+    return [event["text"] for event in ran.events if event["type"] == "reasoning"]
+
+
+async def test_reasoning_is_streamed_in_whatever_form_it_comes() -> None:
+    ran = await manus("<think>I add the first.</think>\nThe sum is 2.")
+    assert "".join(thought(ran)).startswith("I add the first")
+    assert len(thought(ran)) > 1, "while the model thinks"
+    for name in ("reasoning_content", "reasoning"):
+        reply = Reply(text="2", reasoning="I add the first.", reasoning_field=name)
+        with OpenAIServer([reply]) as server:
+            graph = build_manus_graph(tools=[add], checkpointer=InMemorySaver())
+            ran = await run_graph(graph, model="openai:m", base_url=server.base_url, config=CONFIG)
+        assert "".join(thought(ran)) == "I add the first."
+        assert len(thought(ran)) > 1
+        kinds = ran.kinds()
+        assert kinds.index("reasoning") < kinds.index("token") < kinds.index("think_end")
+
+
+def test_reasoning_in_blocks_is_read() -> None:
+    thinking = {"type": "thinking", "thinking": "I add.", "signature": "x"}
+    summary = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I add."}]}
+    for provider, block in (("anthropic", thinking), ("openai", summary)):
+        content: Any = [block, {"type": "text", "text": "2"}]
+        reply = AIMessage(content, response_metadata={"model_provider": provider})
+        assert reasoning_of(reply) == "I add."
 
 
 async def test_a_thought_without_its_beginning_is_no_answer() -> None:

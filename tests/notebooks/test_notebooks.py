@@ -45,7 +45,7 @@ SHOWN = {
     ),
     "04_your_own_tool_and_agent": ("Available: blue mug", "3 teapots", "sold out"),
     "05_approvals": (
-        'Waiting: Allow refund?\n<code>refund</code> {"order": 19, "euros": 25}',
+        "Waiting: Allow refund?\n<code>refund</code>\norder: 19\neuros: 25",
         "</div>{}",
         "'allowed_decisions': ['approve', 'edit', 'reject', 'respond']",
         "90 euros of order 18 were paid back.",

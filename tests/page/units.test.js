@@ -5,6 +5,8 @@ import { JS } from "./texts.js";
 const { changedLines, editOf, sideBySide } = await import(`${JS}/diff.js`);
 const { bytes, callTitle, duration, groupName, groupRank, money } = await import(`${JS}/format.js`);
 const { languageOf, parts } = await import(`${JS}/highlight.js`);
+const { FORMULAS, formulaAt } = await import(`${JS}/math.js`);
+const { Lexer } = await import(`${JS}/../vendor/marked.js`);
 const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
 const { modelOf, shownRows } = await import(`${JS}/reducer.js`);
 const { separated } = await import(`${JS}/views/artifact.js`);
@@ -164,4 +166,24 @@ test("all days between two are named, over the end of a year too", async () => {
   const { daysBetween } = await import(`${JS}/plots.js`);
   assert.deepEqual(daysBetween("2025-12-30", "2026-01-02"), ["2025-12-30", "2025-12-31", "2026-01-01", "2026-01-02"]);
   assert.deepEqual(daysBetween("2026-01-02", "2026-01-01"), []);
+});
+
+test("a formula is found by its marks, and money is not a formula", () => {
+  const found = (text) => formulaAt(text)?.text;
+  assert.equal(found("$x^2$ is"), "x^2");
+  assert.equal(found("$n$"), "n");
+  assert.equal(found("$$\\frac{a}{b}$$"), "\\frac{a}{b}");
+  assert.equal(found("\\[ a \\]"), "a");
+  assert.equal(found("\\(a\\)"), "a");
+  for (const text of ["$5 and $10", "$HOME and $PATH", "$5-$10", "$ x $", "$20/month or more$", "$$", "$$$$", "\\(", "$a b", "$cost$"]) assert.equal(found(text), undefined, text);
+  assert.equal(formulaAt("$$a$$").display, true);
+  assert.equal(formulaAt("$a$").display, false);
+});
+
+test("formulas of any text are read in time", async () => {
+  for (const text of ["$".repeat(50_000), "$a ".repeat(20_000), "\\[".repeat(20_000), "$$a\n".repeat(3_000), "\n\n$$".repeat(20_000)]) {
+    const began = performance.now();
+    new Lexer({ gfm: true, extensions: FORMULAS }).lex(text);
+    assert.ok(performance.now() - began < 5_000, text.slice(0, 9));
+  }
 });

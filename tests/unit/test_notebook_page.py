@@ -1,5 +1,6 @@
 """A run as HTML: whatever models, tools and plans say is text, in its place, and no more of it."""
 
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -145,6 +146,14 @@ def test_calls_of_one_tool_are_distinguished_by_their_arguments() -> None:
     shown = page_of({**start("1"), "args": {"order": 17}}, {**start("2"), "args": {"order": 18}})
     beginnings = [part.partition("</summary>")[0] for part in shown.split("<summary>")[1:]]
     assert ["17" in beginnings[0], "18" in beginnings[1]] == [True, True]
+
+
+def test_arguments_are_shown_as_they_are_written() -> None:
+    args = {"code": 'x = "é"\nprint(x)', "order": {"id": 17}, "name": "a b"}
+    read = 'code:\nx = "é"\nprint(x)\norder: {"id": 17}\nname: a b'
+    assert read in unescape(page_of({**start(), "args": args}))
+    calls = [{"tool": "python_execute", "args": args}]
+    assert read in unescape(question_html({"question": "?", "calls": calls}))
 
 
 def test_long_arguments_are_cut() -> None:

@@ -3,10 +3,12 @@
 A message may name files and pictures: `@report.csv`, `@"my file.csv"`, `~/plot.png`.
 """
 
+import asyncio
 import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -36,6 +38,8 @@ from openmanus_graph.runtime.output import line_count, printable
 SHOWN_PASTE_CHARS, SHOWN_PASTE_LINES = 2_000, 20
 """Of a paste that the line shows whole; for a longer one it shows a label with the size."""
 MENU_ROWS = 6
+DECIDE_S = 0.7
+"""How long a letter must stand alone to be sent, and how long the question must have been shown."""
 EXIT_WORDS = {"/exit", "/quit", "exit", "quit"}
 PROMPT = "> "
 _PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
@@ -61,12 +65,14 @@ class LineEditor:
         completer: Completer | None = None,
         status: Callable[[], str] | None = None,
         choices: Sequence[str] = (),
+        letters: str = "",
     ) -> None:
         """Open the terminal of stdin and stderr.
 
-        `history` is the file of what was typed before; None keeps nothing. `status` returns the
-        line below the prompt. The arrows up and down put one of `choices` into the line.
+        `history` is the file of earlier input; None keeps nothing. `status` returns the line below
+        the prompt. The arrows put one of `choices` into the line. `letters` are sent without Enter.
         """
+        self._asked_at = time.monotonic()
         self.pastes: dict[str, str] = {}
         """Long pastes, by their labels in the line."""
         self.on_send: Callable[[str], None] | None = None
@@ -82,7 +88,7 @@ class LineEditor:
             completer=completer,
             complete_in_thread=True,
             multiline=True,
-            key_bindings=self._key_bindings(choices),
+            key_bindings=self._key_bindings(choices, letters),
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
             bottom_toolbar=toolbar if status else None,
@@ -147,7 +153,7 @@ class LineEditor:
             disable()
             output.flush()
 
-    def _key_bindings(self, choices: Sequence[str]) -> KeyBindings:
+    def _key_bindings(self, choices: Sequence[str], letters: str) -> KeyBindings:
         keys = KeyBindings()
 
         @keys.add("enter", filter=~_is_choosing)
@@ -179,6 +185,9 @@ class LineEditor:
             at = choices.index(buffer.text) if buffer.text else -1 if down else 0
             buffer.document = Document(choices[(at + (1 if down else -1)) % len(choices)])
 
+        for letter in letters:
+            keys.add(letter, filter=~_has_text)(self._decide)
+
         @keys.add(Keys.BracketedPaste)
         def paste(event: KeyPressEvent) -> None:
             text = printable(re.sub("\r\n?", "\n", event.data))
@@ -186,6 +195,18 @@ class LineEditor:
 
         self._add_live_keys(keys)
         return keys
+
+    def _decide(self, event: KeyPressEvent) -> None:
+        """Send a letter, unless it was typed ahead or begins a word."""
+        app, buffer, letter = event.app, event.current_buffer, event.data
+        buffer.insert_text(letter)
+
+        def send() -> None:
+            if app.is_running and not app.is_done and buffer.text == letter:
+                buffer.validate_and_handle()
+
+        if time.monotonic() - self._asked_at >= DECIDE_S:
+            asyncio.get_running_loop().call_later(DECIDE_S, send)
 
     def _add_live_keys(self, keys: KeyBindings) -> None:
         """Add what the keys do while the agent works."""

@@ -114,16 +114,19 @@ class StdinLines:
         self._ended = False
         self.interactive = sys.stdin.isatty() and sys.stderr.isatty()
 
-    async def ask(self, prompt: str, *, draft: str = "", choices: Sequence[str] = ()) -> str | None:
+    async def ask(
+        self, prompt: str, *, draft: str = "", choices: Sequence[str] = (), letters: str = ""
+    ) -> str | None:
         """Return the next line, None at the end of the input.
 
         Only a terminal shows the prompt, and only the line editor has the draft, which can be
-        changed, and the choices, which the arrow keys put into the line.
+        changed, the choices, which the arrow keys put into the line, and the letters, which need no
+        Enter.
         """
         if has_line_editor():
             from openmanus_graph.interfaces.cli.editor import LineEditor
 
-            return await LineEditor(choices=choices).ask(prompt, draft=draft)
+            return await LineEditor(choices=choices, letters=letters).ask(prompt, draft=draft)
         if self.interactive:
             sys.stderr.write(prompt)
             sys.stderr.flush()

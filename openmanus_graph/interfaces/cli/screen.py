@@ -53,6 +53,8 @@ class ScreenSink(TerminalSink):
         self._has_blocks = False
         """Whether a block of the reply was printed."""
         self._thinking_since: float | None = None
+        self._thought = ""
+        """The end of the newest reply's reasoning."""
         self._calls: dict[str, _Call] = {}
         """The running ones, by id."""
         self._spinner = Spinner("dots")
@@ -86,7 +88,7 @@ class ScreenSink(TerminalSink):
     @override
     def _think_start(self, event: Mapping[str, Any]) -> None:
         super()._think_start(event)
-        self._blocks, self._has_blocks = MarkdownBlocks(), False
+        self._blocks, self._has_blocks, self._thought = MarkdownBlocks(), False, ""
         self._thinking_since = time.monotonic()
         self._show_live()
 
@@ -94,6 +96,10 @@ class ScreenSink(TerminalSink):
     def _stream(self, text: str) -> None:
         for block in self._blocks.feed(text):
             self._print_block(block)
+
+    def _reasoning(self, event: Mapping[str, Any]) -> None:
+        if not event.get("plan_step"):
+            self._thought = (self._thought + printable(event["text"]))[-LINE_CHARS:]
 
     @override
     def _think_end(self, event: Mapping[str, Any]) -> None:
@@ -229,7 +235,9 @@ class ScreenSink(TerminalSink):
         if not calls and self._thinking_since is not None:
             doing = "writing" if tail or self._has_blocks else "thinking"
             waited = Text(_duration(now - self._thinking_since), style="dim")
-            yield _row(options.max_width, frame, Text(f"step {self.step}: {doing}"), waited)
+            newest = self._thought.strip().rpartition("\n")[2] if doing == "thinking" else ""
+            facts = waited, Text(newest, style="dim")
+            yield _row(options.max_width, frame, Text(f"step {self.step}: {doing}"), *facts)
 
 
 def _row(width: int, frame: Any, what: Text, *facts: Text) -> Text:

@@ -38,7 +38,7 @@ from openmanus_graph.interfaces.service.runs import resolve_workspace, thread_op
 from openmanus_graph.planning.parallel_batch import plan_at
 from openmanus_graph.planning.plan import plan_as_json
 from openmanus_graph.runtime.atomic_files import write_own_file
-from openmanus_graph.runtime.events import ObservedRun, observing_runs
+from openmanus_graph.runtime.events import CHUNKS, ObservedRun, observing_runs
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import ClaimSource, no_claims
@@ -255,7 +255,7 @@ class _Observer:
 
     def on_event(self, run: str, thread: str, plan_step: str, event: Event) -> None:
         del thread
-        if event["type"] == "token":
+        if event["type"] in CHUNKS:
             return  # the whole text follows
         untimed = {"seconds": None} if "seconds" in event else {}
         self.events.append({**event, **untimed, "run": run, "ns": plan_step})

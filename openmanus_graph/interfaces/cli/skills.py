@@ -54,14 +54,7 @@ def list_skills(as_json: JsonLinesOption = False) -> int:
     if as_json:
         found += [instructions.FoundSkill(skill.folder, "shipped", skill) for skill in shipped]
         for one in found:
-            row = {
-                "name": one.folder.name,
-                "description": one.skill.description if one.skill else None,
-                "place": one.place,
-                "folder": str(one.folder),
-                "problems": list(one.problems),
-            }
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(one.as_json(), ensure_ascii=False) + "\n")
         return 0
     for one in found:
         name, about = one.folder.name, one.skill.description if one.skill else ""

@@ -56,9 +56,8 @@ CHOICES = {
     "approval": ("a", "always", EDIT, "r ", "= "),
     "unknown_outcome": ("a", "r ", "= "),
 }
-"""What the arrow keys put into the line; Enter decides, so that what was typed before the question
-decides nothing."""
-ALWAYS_CHARS = 200
+"""What the arrow keys put into the line. Of an approval, the letters need no Enter."""
+ALWAYS_CHARS, REASONING_CHARS = 200, 400
 NO_DECISION = "That is not a decision, and nothing was done."
 
 
@@ -156,7 +155,10 @@ class TerminalSink:
 
     def _notice(self, event: Mapping[str, Any]) -> None:
         style = {"info": "dim", "warning": "yellow", "error": "red"}[event["level"]]
-        self._line(f"{label(event)}[{style}]{escape(printable(event['text']))}[/]")
+        text = printable(event["text"])
+        if text.startswith("Reasoning: ") and (more := len(text) - REASONING_CHARS) > 0:
+            text = f"{text[:REASONING_CHARS]}… and {more:,} more characters"
+        self._line(f"{label(event)}[{style}]{escape(text)}[/]")
 
     def _plan(self, event: Mapping[str, Any]) -> None:
         if event.get("plan_step"):
@@ -379,7 +381,8 @@ class TerminalInput:
             return await lines.ask(QUESTION_PROMPT)
         scope = " ".join(printable(str(asked.get("always", ""))).split())[:ALWAYS_CHARS]
         prompt = PROMPTS[kind].format(always=f"[always] for {scope}, " if scope else "")
-        while (typed := await lines.ask(prompt, choices=CHOICES[kind])) is not None:
+        choices, letters = CHOICES[kind], f"a{EDIT}" if kind == "approval" else ""
+        while (typed := await lines.ask(prompt, choices=choices, letters=letters)) is not None:
             if kind == "approval" and typed.strip().lower() == EDIT:
                 typed = await _edited_arguments(lines, asked["calls"])
                 if not typed:

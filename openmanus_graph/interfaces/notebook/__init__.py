@@ -137,7 +137,7 @@ def final_html(values: Mapping[str, Any]) -> str:
 def question_html(asked: Mapping[str, Any]) -> str:
     """Render the `interrupt` event of a question."""
     calls = "".join(
-        f"\n<code>{escape(call['tool'])}</code> {escape(_short(_json(call['args'])))}"
+        f"\n<code>{escape(call['tool'])}</code>\n{escape(_short(_arguments(call['args'])))}"
         for call in asked["calls"]
     )
     step = asked.get("plan_step")
@@ -208,8 +208,9 @@ def _nested(line: str, content: str, *, shown: bool) -> str:
 def _call_html(call: Block) -> str:
     done = f"{'✓' if call['ok'] else '✗'} {call['seconds']:.1f} s" if "ok" in call else "…"
     args = call.get("args", {})
-    line = _small(escape(_short(_json(args), LINE_CHARS)))
-    shown = f"{_short(_json(args, indent=1))}\n\n{_short(call.get('output', ''))}"
+    given = _arguments(args)
+    line = _small(escape(_short(" ".join(given.split()), LINE_CHARS)))
+    shown = f"{_short(given)}\n\n{_short(call.get('output', ''))}"
     return (
         f'<details style="margin:2px 0"><summary><code>{escape(call.get("tool", ""))}</code> '
         f'{_small(done)} {line}</summary><pre style="white-space:pre-wrap;margin:2px 12px">'
@@ -226,8 +227,15 @@ def _small(html: str) -> str:
     return f'<small style="opacity:.7">{html}</small>'
 
 
-def _json(args: Any, indent: int | None = None) -> str:
-    return json.dumps(args, ensure_ascii=False, indent=indent, default=str)
+def _arguments(args: Mapping[str, Any]) -> str:
+    """Return arguments with a line each; texts are shown as they are, with their own lines."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, str):
+            return f"\n{value}" if "\n" in value else f" {value}"
+        return f" {json.dumps(value, ensure_ascii=False, default=str)}"
+
+    return "\n".join(f"{name}:{shown(value)}" for name, value in args.items())
 
 
 def _short(text: str, chars: int = SHOWN_CHARS) -> str:

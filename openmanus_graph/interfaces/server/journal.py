@@ -27,6 +27,7 @@ from openmanus_graph.backends.persistence.journal import JournalTable, Numbered
 from openmanus_graph.backends.persistence.texts import text_of
 from openmanus_graph.errors import StorageError
 from openmanus_graph.interfaces.service.call_titles import with_titles
+from openmanus_graph.runtime.events import CHUNKS
 
 MAX_EVENTS_IN_MEMORY = 2000
 TOKEN_RETENTION_S = 1.0
@@ -137,7 +138,7 @@ class Journal:
                 _drop_tokens(buffer, source, buffer.seq)
             added = _Event(buffer.seq, text, kind, source, text_of(event))
             buffer.events.append(added)
-            if kind != "token":
+            if kind not in CHUNKS:
                 buffer.unsaved.append(added)
         self._loop.call_soon_threadsafe(self._wake_followers, thread)
         if kind == "think_end":
@@ -372,7 +373,7 @@ def _drop_tokens(buffer: _ThreadEvents, source: tuple[str, str], before: int) ->
     while buffer.events:
         event = buffer.events.pop()
         of_source = event.source == source
-        if event.kind != "token" or not of_source or event.seq > before:
+        if event.kind not in CHUNKS or not of_source or event.seq > before:
             kept.append(event)
         if event.kind == "think_start" and of_source:
             break
@@ -383,7 +384,7 @@ def _merge_tokens(events: list[_Event]) -> list[Numbered]:
     merged: list[Numbered] = []
     for (kind, _), group in itertools.groupby(events, lambda event: (event.kind, event.source)):
         several = list(group)
-        if kind == "token" and len(several) > 1:
+        if kind in CHUNKS and len(several) > 1:
             parts = [json.loads(event.text) for event in several]
             whole = {**parts[-1], "text": "".join(part["text"] for part in parts)}
             merged.append((several[-1].seq, json.dumps(whole)))

@@ -23,8 +23,10 @@ from openmanus_graph.backends.persistence.threads import Thread, Threads
 from openmanus_graph.backends.snapshots.objects import MissingObjectError, SnapshotStore
 from openmanus_graph.backends.snapshots.thread_snapshots import change_as_json, changes_between
 from openmanus_graph.config.files import DeclaredField, bare_type, declared_fields
+from openmanus_graph.config.instructions import find_skills
 from openmanus_graph.config.resolve import resolve_settings
 from openmanus_graph.errors import ConfigError, StorageError, TrustedToolError
+from openmanus_graph.graphs import catalog
 from openmanus_graph.graphs.catalog import DEFAULT_AGENT, agent_names, describe_agent
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.server.admission import admit_deletion, may_set, settings_of
@@ -351,6 +353,24 @@ def _options(threads: Threads) -> dict[str, Any]:
         "warnings": list(settings.warnings) if settings else [],
         "inputs": wanted_inputs() if may_set("mcp_servers") else [],
     }
+
+
+@router.get("/extensions")
+async def list_extensions(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
+    """Return an agent's tools, and the skills and MCP servers of this server."""
+    return await asyncio.to_thread(_extensions, agent)
+
+
+def _extensions(agent: str) -> dict[str, Any]:
+    settings = _settings()[0]
+    known_tools = catalog.agent_tools(agent)
+    tools = {one.name: one.description.strip().partition("\n")[0] for one in known_tools}
+    owns = may_set("mcp_servers")  # only the owner is told why a skill is not used
+    found = (one.as_json() for one in find_skills() if owns or not one.problems)
+    skills = [{**one, "folder": None} for one in found]
+    known = settings.mcp_servers if settings else ()
+    servers = [{"name": one.name, "on": one.enabled, "local": bool(one.command)} for one in known]
+    return {"tools": tools, "skills": skills, "servers": servers}
 
 
 def _settings() -> tuple[Settings | None, str | None, bool]:

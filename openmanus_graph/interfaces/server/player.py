@@ -25,7 +25,7 @@ from openmanus_graph.runtime.workspace import Workspace, read_file
 MAX_FILE = 5 << 20
 MAX_FILES = 20 << 20
 """Bytes of one file of the run that the page holds, and of all together."""
-_STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "player")
+_STYLES = ("base", "controls", "frame", "timeline", "panes", "code", "math", "player")
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*)(["'])(\.{1,2}/[^"']+)\2""")
 _SPRITE = re.compile(r'<svg class="sprite".*?</svg>', re.DOTALL)
 _START = """

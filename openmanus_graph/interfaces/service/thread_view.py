@@ -11,7 +11,7 @@ from openmanus_graph.backends.models.prices import usage_of
 from openmanus_graph.backends.persistence.checkpointer import Checkpointer
 from openmanus_graph.backends.persistence.recording import Recording
 from openmanus_graph.backends.persistence.threads import Thread
-from openmanus_graph.conversation.history import is_steering
+from openmanus_graph.conversation.history import is_steering, reasoning_of
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.observations import whole_conversation
@@ -92,7 +92,7 @@ def events_from_messages(
             reply = {"step": step, "text": message.text, "tool_calls": calls}
             reported = message.usage_metadata is not None
             usage = usage_of(message).counted(None) if reported else no_usage()
-            if reasoning := message.additional_kwargs.get("reasoning_content"):
+            if reasoning := reasoning_of(message):
                 yield {"type": "notice", "level": "info", "text": f"Reasoning: {reasoning}"}
             yield {"type": "think_end", **reply, "usage": usage, "seconds": 0.0}
             for call in calls:

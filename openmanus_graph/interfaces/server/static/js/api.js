@@ -106,6 +106,7 @@ export const notes = () => ask("GET", "/memory");
 export const note = (path) => ask("GET", `/memory/note?${new URLSearchParams({ path })}`);
 export const saveNote = (note) => ask("PUT", "/memory/note", note);
 export const deleteNote = (path) => ask("DELETE", `/memory/note?${new URLSearchParams({ path })}`);
+export const extensions = (agent) => ask("GET", `/extensions?${new URLSearchParams({ agent })}`);
 export const usage = (by, since) => ask("GET", `/usage?${new URLSearchParams({ by, since })}`);
 export const inbox = () => ask("GET", "/inbox");
 export const changeTrigger = (name, action) => ask("POST", `/triggers/${encodeURIComponent(name)}/${action}`);

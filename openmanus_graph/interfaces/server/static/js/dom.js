@@ -40,10 +40,15 @@ function setProp(element, key, value) {
 }
 
 function append(element, children) {
-  for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : breakable(String(child)));
-  }
+  element.append(...nodesOf(children));
+}
+
+function nodesOf(children) {
+  const given = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  return given.flatMap((child) => {
+    const node = child instanceof Node ? child : breakable(String(child));
+    return node instanceof DocumentFragment ? [...node.childNodes] : node;
+  });
 }
 
 const LONG_WORD = /\S{500}/g;
@@ -67,10 +72,15 @@ export function breakable(given) {
   return parts;
 }
 
-/** Replace what an element holds. */
+/** Replace what an element holds. What it holds already stays in place, so that a click on it is not lost. */
 export function fill(element, ...children) {
-  element.replaceChildren();
-  append(element, children);
+  const wanted = nodesOf(children);
+  const stays = new Set(wanted);
+  for (const old of [...element.childNodes]) if (!stays.has(old)) old.remove();
+  wanted.forEach((node, at) => {
+    const there = element.childNodes[at] ?? null;
+    if (there !== node) element.insertBefore(node, there);
+  });
   return element;
 }
 

@@ -27,6 +27,7 @@ import { createShare } from "./views/share.js";
 import { createTakeover } from "./views/takeover.js";
 import { createThreads } from "./views/threads.js";
 import { createTimeline } from "./views/timeline.js";
+import { createExtensions } from "./views/extensions.js";
 import { createUsage } from "./views/usage.js";
 import { createWelcome } from "./views/welcome.js";
 import { statusSentence } from "./words/status.js";
@@ -101,6 +102,7 @@ const composer = createComposer({
   resume: (context) => api.startRun(session.id, { resume: true, context }),
   attach: (chosen) => uploads.add(chosen),
   setUp: () => setupDialog.open(),
+  extensions: (agent) => extensions.open(agent),
 });
 
 /**
@@ -227,6 +229,7 @@ const renaming = createRename(async (id, title) => {
 const sharing = createShare();
 const memory = createMemory();
 const inbox = createInbox((id) => openThread(id));
+const extensions = createExtensions();
 const usage = createUsage((id) => openThread(id));
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
 const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
@@ -394,7 +397,7 @@ applyTheme();
 api.adoptToken();
 api.whenRefused(() => tokenForm.open());
 document.getElementById("app").append(frame.element);
-document.body.append(...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, inbox.element, usage.element, takeover.element);
+document.body.append(...history.dialogs, tokenForm.element, setupDialog.element, renaming.element, sharing.element, memory.element, inbox.element, usage.element, extensions.element, takeover.element);
 window.addEventListener("popstate", route);
 listen({
   n: () => newTask(),

@@ -11,6 +11,7 @@ import { copyButton } from "./copy.js";
 import { breakable, h } from "./dom.js";
 import { colour } from "./highlight.js";
 import { t } from "./i18n.js";
+import { FORMULAS, formula } from "./math.js";
 
 const MAX_CHARS = 200_000;
 const DEEPEST = 40;
@@ -27,7 +28,7 @@ class PatientLexer extends Lexer {
   }
 
   inlineTokens(source, tokens = []) {
-    const marks = source.match(/[*_~`[]/g)?.length ?? 0;
+    const marks = source.match(/[*_~`[$]/g)?.length ?? 0;
     return this.#spent() || marks > MANY_MARKS ? asText(source, tokens) : super.inlineTokens(source, tokens);
   }
 
@@ -56,7 +57,7 @@ export function markdown(text, { file = () => null, openFile = () => {}, growing
   const shown = text.length > MAX_CHARS ? text.slice(0, MAX_CHARS) : text;
   const body = h("div.md", {});
   try {
-    const tokens = new PatientLexer({ gfm: true }).lex(shown);
+    const tokens = new PatientLexer({ gfm: true, extensions: /\$|\\[[(]/.test(shown) ? FORMULAS : null }).lex(shown);
     const depths = tokens.filter((token) => token.type === "heading").map((token) => token.depth);
     const outline = { highest: Math.min(...depths), last: 1 };
     body.append(...blocks(tokens, { file, openFile, growing, depth: 0, outline }));
@@ -86,7 +87,7 @@ const unescaped = (token) => breakable(token.text);
 function named(token, context) {
   const parts = token.text.split(/([^\p{L}\p{N}_\-./]+)/u);
   const found = parts.map((part) => {
-    const [, path, rest] = /^(.*?)([.]*)$/.exec(part);
+    const [, path, rest] = /^([^]*?)([.]*)$/.exec(part);
     return path.length <= LONGEST_NAME && path.includes(".") && context.file(path) ? [fileLink(path, context, path), rest] : null;
   });
   if (!found.some(Boolean)) return unescaped(token);
@@ -98,6 +99,7 @@ const fileLink = (path, context, ...children) =>
 
 const BLOCKS = {
   space: () => null,
+  formula,
   def: () => null,
   hr: () => h("hr"),
   heading: (one, c) => h(`h${headingLevel(one.depth, c.outline)}`, {}, inlines(one.tokens, c)),
@@ -118,6 +120,7 @@ const BLOCKS = {
 };
 
 const INLINES = {
+  formula,
   text: (one, c) => (one.tokens ? h("span", {}, inlines(one.tokens, c)) : c.linked ? unescaped(one) : named(one, c)),
   escape: unescaped,
   strong: (one, c) => h("strong", {}, inlines(one.tokens, c)),

@@ -93,7 +93,7 @@ const HANDLERS = {
     if (!event.ns) model.step = event.step;
     const before = scope.think;
     if (before?.open && before.step === event.step) {
-      before.text = ""; // asked again: what it had said is void
+      Object.assign(before, { text: "", reasoning: "", reasonedS: null, answered: null, ts: event.ts }); // asked again: what it had said is void
       touch(model, before);
     } else {
       scope.think = addThink(model, event);
@@ -104,7 +104,15 @@ const HANDLERS = {
     const row = scopeOf(model, event).think;
     if (!row?.open) return;
     row.answered ??= event.ts;
+    if (row.reasoning && row.reasonedS === null) row.reasonedS = tookS(row, event);
     row.text += event.text;
+    touch(model, row);
+  },
+
+  reasoning(model, event) {
+    const row = scopeOf(model, event).think;
+    if (!row?.open) return;
+    row.reasoning += event.text;
     touch(model, row);
   },
 
@@ -309,10 +317,14 @@ function addThink(model, event) {
 /** The reply that is being made has the reasoning before it, and how long that took. */
 function reasoned(model, scope, event) {
   const row = scope.think;
-  const took = (Date.parse(row.answered ?? event.ts) - Date.parse(row.ts)) / 1000;
-  Object.assign(row, { reasoning: scope.reasoning, reasonedS: took > 0 ? took : null });
+  Object.assign(row, { reasoning: scope.reasoning, reasonedS: tookS(row, event) });
   scope.reasoning = "";
   touch(model, row);
+}
+
+function tookS(row, event) {
+  const took = (Date.parse(row.answered ?? event.ts) - Date.parse(row.ts)) / 1000;
+  return took > 0 ? took : null;
 }
 
 function addCall(model, event, step = 0) {

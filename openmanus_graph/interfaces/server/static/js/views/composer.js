@@ -18,7 +18,7 @@ const DRAFT = "openmanus_draft"; // what was being written when the page is load
  *   `resume(context)`, `attach(files)`; `setUp()` opens the form for another model.
  */
 export function createComposer(actions) {
-  const options = createOptions(actions.setUp);
+  const options = createOptions(actions.setUp, actions.extensions);
   const message = h("textarea", { id: "message", rows: 2, on: {
     input: () => {
       takeSet();

@@ -16,8 +16,9 @@ const OTHER = "?"; // no model is called that
  * Build the form; `values()` gives only what the person set.
  *
  * @param {() => void} setUp  Opens the form for another provider or key.
+ * @param {(agent: string) => void} showExtensions  Lists what an agent can use.
  */
-export function createOptions(setUp) {
+export function createOptions(setUp, showExtensions) {
   const agent = h("select", { id: "agent" });
   const about = h("div.muted", { id: "agent-about" });
   const model = modelPicker();
@@ -36,7 +37,8 @@ export function createOptions(setUp) {
   };
   agent.addEventListener("change", describe);
 
-  const agentRow = h("div", {}, h("label.stack", {}, h("span", {}, t("Agent")), agent), about);
+  const agentRow = h("div", {}, h("label.stack", {}, h("span", {}, t("Agent")), agent), about,
+    button(t("Tools, skills and MCP servers…"), () => showExtensions(agent.value), { kind: "link" }));
   const modelRow = h("div.stack.model-choice", {}, model.element, button(t("Set up another model…"), setUp, { kind: "link" }));
   const element = h("div.options", {});
 

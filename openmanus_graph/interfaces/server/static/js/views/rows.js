@@ -12,6 +12,7 @@ import { countOfClaims, markClaims } from "./claims.js";
 
 const MARKDOWN_WHILE_OPEN = 20_000;
 const SHOWN_REASONING = 60_000;
+const SHOWN_WHILE_GROWING = 4_000;
 const MOST_NAMED = 24; // files of a result
 
 /** Build the element of a row. */
@@ -59,7 +60,7 @@ const KINDS = {
     h("div.step-head", {},
       h("span.step-no", {}, t("Step {n}", { n: row.step })),
       row.open && h("span.spinner", { aria: { hidden: "true" } }),
-      row.open && !row.text && h("span", {}, t("thinking…")),
+      row.open && !row.text && !row.reasoning && h("span", {}, t("thinking…")),
       !row.open && h("span.step-facts", {}, stepFacts(row)),
       h("span.grow"),
       !row.open && isLong(row.text) && copyButton(row.text, t("text")),
@@ -126,14 +127,31 @@ function results(row, context) {
   ];
 }
 
-/** What the model thought before it answered: closed until somebody wants to read it. */
+/** What the model thinks before it answers: closed until somebody wants to read it. */
 function reasoning(row, context) {
   const open = Boolean(context.isOpen(row));
+  const grows = row.open && !row.text;
+  const title = grows ? t("Thinking") : row.reasonedS ? t("Thought for {time}", { time: duration(row.reasonedS) }) : t("Thought");
+  const known = growing.get(row);
+  const { block, text } = grows && known?.open === open && known.title === title ? known : thoughtBlock(row, context, { open, grows, title });
+  growing.set(row, { block, text, open, title });
+  if (!open) return block;
   const left = row.reasoning.length - SHOWN_REASONING;
-  return h("div.reasoning", {},
+  if (grows) fill(text, h("div", {}, row.reasoning.slice(-SHOWN_WHILE_GROWING))); // its end
+  else fill(text, row.reasoning.slice(0, SHOWN_REASONING), left > 0 && `\n${t("… {n} more characters", { n: left })}`);
+  return block;
+}
+
+const growing = new WeakMap(); // the block of a row that grows stays the same, so that it can be clicked
+
+function thoughtBlock(row, context, { open, grows, title }) {
+  const text = h("div.pre", { tabIndex: 0, role: "group", aria: { label: title } });
+  text.classList.toggle("grows", grows);
+  const block = h("div.reasoning", {},
     h("button.btn.link.quiet", { type: "button", aria: { expanded: String(open) }, on: { click: () => context.toggle(row, !open) } },
-      h("span", {}, row.reasonedS ? t("Thought for {time}", { time: duration(row.reasonedS) }) : t("Thought")), icon(open ? "up" : "down")),
-    open && h("div.pre", { tabIndex: 0, role: "group", aria: { label: t("Thought") } }, row.reasoning.slice(0, SHOWN_REASONING), left > 0 && `\n${t("… {n} more characters", { n: left })}`));
+      h("span", {}, title), grows && h("span.took", { data: { since: row.ts } }), icon(open ? "up" : "down")),
+    open && text);
+  return { block, text };
 }
 
 /** What the person said, and the control that says it otherwise. */
