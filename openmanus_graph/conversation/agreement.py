@@ -5,31 +5,50 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
-from itertools import combinations
+from functools import lru_cache
+from typing import NamedTuple
 
-from openmanus_graph.conversation.claims import YEAR, Claim, Surroundings
+from openmanus_graph.conversation.claims import (
+    YEAR,
+    Claim,
+    Surroundings,
+    parts_of,
+    sentences_around,
+)
 from openmanus_graph.conversation.quantities import (
     BYTE,
-    COUNT,
     CSV_NUMBER,
     NUMBER,
     PERCENT,
     POUNDS,
+    UNIT_AFTER,
     UNITS,
     Unit,
-    likely_value,
     unit_at,
+    words_in,
 )
-from openmanus_graph.conversation.tables import Derivation, combined
 
+CJK = re.compile(r"[\u3040-\u9fff]")
+_GOES_ON = re.compile(r"(?:\b(?:to|auf|bis|a|à)|[至到])\s*\Z")
+"""Ends a part whose subject is that of the next one, too."""
+_CAPITAL = re.compile(r"\b[A-ZÀ-Þ][^\W\d_]{2,}")
 _CSV_LINE = re.compile(r"(?!.*(?:, |[;\t]|\d,\d+ ?[A-Za-z%€]))[^,\n]*(?:,[^,\n]*)+")
-WORD = re.compile(r"[^\W\d_\u3040-\u9fff]{3,}|[\u3040-\u9fff]{2}")
 _FAMILIES = {
     name: {one for one in UNITS.values() if one.dimension == name}
     for name in {one.dimension for one in UNITS.values()}
 }
-Wanted = tuple[float, float, Unit | None, bool]
-"""A range of values, the unit that they are in, and whether the source has to name that unit."""
+
+
+class Wanted(NamedTuple):
+    """A range of values that a source may have."""
+
+    low: float
+    high: float
+    unit: Unit | None
+    is_named: bool = False
+    """Whether the source has to name the unit."""
+    scale: float = 1.0
+    """The factor that a title has to name."""
 
 
 def number_forms(text: str) -> Sequence[re.Pattern[str]]:
@@ -45,16 +64,20 @@ def wanted_values(claim: Claim) -> Iterator[Wanted]:
     """Yield the ranges that a source of a claim may have, in each unit."""
     unit = claim.unit
     for number, (low, high) in enumerate(claim.ranges):
-        yield low, high, unit, False
+        yield Wanted(low, high, unit)
+        for scale in (1e3, 1e4, 1e6, 1e8, 1e9):
+            if high > scale / 10:
+                yield Wanted(low / scale, high / scale, unit, scale=scale)
         if unit is None and high <= 1.2 and high - low < 0.2:
-            yield low * 100, high * 100, PERCENT, True
+            yield Wanted(low * 100, high * 100, PERCENT, True)
         if unit == PERCENT:
-            yield low / 100, high / 100, None, True
+            yield Wanted(low / 100, high / 100, None, True)
         for other in _FAMILIES[unit.dimension] if unit is not None and not number else ():
             if unit is not None and other != unit:
                 shift, factor = unit.offset - other.offset, other.factor
                 first = (low * unit.factor + shift) / factor
-                yield first, (high * unit.factor + shift) / factor, other, other != BYTE
+                last = (high * unit.factor + shift) / factor
+                yield Wanted(first, last, other, other != BYTE)
 
 
 def range_test(wanted: Sequence[Wanted]) -> Callable[[float], bool]:
@@ -77,7 +100,7 @@ def range_test(wanted: Sequence[Wanted]) -> Callable[[float], bool]:
 def first_digits(wanted: Sequence[Wanted]) -> set[str]:
     """Return how the values in the ranges begin, at any power of ten: with up to three digits."""
     found = set[str]()
-    for low, high, _, _ in wanted:
+    for low, high, *_ in wanted:
         if low <= 0 or low * 10 < high:
             return set("123456789")
         size = 10.0 ** (2 - math.floor(math.log10(low)))
@@ -117,14 +140,96 @@ def _branches(digits: Set[str]) -> str:
 
 def has_unit(wanted: Wanted, unit: Unit | None, *, counts: bool = False) -> bool:
     """Return True if a number with this unit may be the one; `counts`: it counts things."""
-    _, _, expected, required = wanted
+    expected, required = wanted.unit, wanted.is_named
     if expected is None:
         return unit is None or not required and not (counts and unit.dimension == "share")
     return unit == expected or (unit is None and not required) or {unit, expected} == POUNDS
 
 
-def words_in(text: str) -> set[str]:
-    return {one.rstrip("s") for one in WORD.findall(text.casefold())}
+def named_instead(around: Surroundings, own: Set[str], rivals: Sequence[Set[str]]) -> Set[str]:
+    """Return the words by which a claim, nearest first, names another number of a source instead.
+
+    None if it names this one, which is about `own`, at least as well.
+    """
+    others = set[str]()
+    distinct = {*own}
+    for text in (around.part, *around.beside, around.heading) if own else ():
+        words, named = words_in(text), False
+        for other in [one for one in rivals if words & (one - own)] or [set[str]()]:
+            mine, its = words & (own - other), words & (other - own)
+            if its == other - own and its and mine < own - other:
+                return its
+            named |= bool(mine)
+            others |= its
+            distinct -= other
+        if named:
+            return set()
+    return others if distinct.isdisjoint(words_in(around.sentence)) else set()
+
+
+def subjects_around(
+    text: str, start: int, end: int, unit: Unit | None
+) -> tuple[Set[str], Sequence[Set[str]]]:
+    """Return the words about a number of a text, and those about others of the same unit near it.
+
+    A part of a sentence without a name is about what the part before it names.
+    """
+    own, rivals = set[str](), list[Set[str]]()
+    carried: Set[str] = set[str]()
+    for first, last in sentences_around(text, start, end):
+        sentence = text[first:last]
+        carried = set[str]() if CJK.search(sentence) else carried
+        before = set[str]()
+        for part in _parts(sentence):
+            if not part.units:
+                before |= part.words
+                carried = part.names or carried
+                continue
+            words = before | part.words
+            if not part.names or _GOES_ON.search(sentence, 0, part.start):
+                words = words | carried
+            carried, before = part.names or carried, set[str]()
+            if first + part.start <= start < first + part.end:
+                own = words
+            elif unit in part.units:
+                rivals.append(words)
+    return own, rivals
+
+
+class _Part(NamedTuple):
+    """A part of a sentence of a source."""
+
+    start: int
+    end: int
+    words: Set[str]
+    names: Set[str]
+    units: Set[Unit | None]
+    """Of its numbers."""
+
+
+@lru_cache(maxsize=10_000)
+def _parts(sentence: str) -> Sequence[_Part]:
+    found = list[_Part]()
+    for start, end in parts_of(sentence):
+        part = sentence[start:end]
+        numbers = [one for one in NUMBER.finditer(part) if not YEAR.fullmatch(one[0])]
+        units, bare, left = set[Unit | None](), "", 0
+        for one in numbers:
+            units.add(unit_at(part, *one.span()))
+            after = UNIT_AFTER.match(part, one.end())
+            bare, left = bare + part[left : one.start()], after.end() if after else one.end()
+        words = words_in(bare + part[left:])
+        names = names_in(part)
+        if CJK.search(part):
+            words = words_in(part[: numbers[0].start()] if numbers else part)
+            names = words if len(words) > 3 else names
+        found.append(_Part(start, end, words, names, units))
+    return found
+
+
+def names_in(text: str) -> set[str]:
+    """Return the words with a capital, which may be names."""
+    return words_in(" ".join(_CAPITAL.findall(text)))
 
 
 def years_around(around: Surroundings) -> set[str]:
@@ -132,46 +237,7 @@ def years_around(around: Surroundings) -> set[str]:
     return next(filter(None, found), set[str]())
 
 
-def has_any(line: str, names: Set[str]) -> bool:
-    return any(word in line for name in names for word in name.split())
-
-
 def plain_address(address: str) -> str:
     bare = re.sub(r"^https?://(?:www\.)?", "", address.rstrip(".,;:!?*_…)\\").partition("#")[0])
     host, slash, path = bare.partition("/")
     return (host.lower() + slash + path).rstrip("/")
-
-
-def sentence_derivations(text: str, start: int, end: int, mark: str) -> Iterator[Derivation]:
-    found = list[tuple[float, Unit | None]]()
-    for one in NUMBER.finditer(text, start, end):
-        unit = unit_at(text, *one.span())
-        if not (YEAR.fullmatch(one[0]) and unit is None):
-            value = likely_value(one[0], mark)
-            found += [] if value is None else [(value, unit)]
-    for (value, unit), (other, second) in combinations(found[:6], 2):
-        same = unit if unit == second else None
-        yield from combined(value, other, start, end, same, shares=PERCENT in (unit, second))
-        yield Derivation(value * other, "product", start, end)
-        for whole, its, part, no in ((value, unit, other, second), (other, second, value, unit)):
-            if its is not None and no is None and part > 1:
-                yield Derivation(whole / part, "ratio", start, end, its)
-
-
-def is_value(claim: Claim, made: Derivation) -> bool:
-    """Return True if a claim may be this value. A share is a ratio, or a difference of shares."""
-    value, unit = made.value, claim.unit
-    if made.unit == COUNT:
-        return unit is None and any(
-            low <= value <= high and high - low > 0.9 for low, high in claim.ranges
-        )
-    if made.is_ratio:
-        is_share = unit is None and claim.ranges[0][1] - claim.ranges[0][0] < 0.2 and value <= 1
-        if unit != PERCENT and not is_share and (made.how == "change" or not claim.is_factor):
-            return False
-        value *= 100 if unit == PERCENT else 1
-    elif unit is not None and made.unit is not None and made.unit != unit:
-        if made.unit.dimension != unit.dimension and unit.dimension != "points":
-            return False
-        value *= made.unit.factor / unit.factor if made.unit.dimension == unit.dimension else 1
-    return any(low <= value <= high for low, high in claim.ranges)

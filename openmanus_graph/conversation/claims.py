@@ -7,6 +7,7 @@ versions, identifiers, code, numbers of list items and small counts are not clai
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from openmanus_graph.conversation.announcements import named_files
@@ -82,10 +83,11 @@ _SENTENCE = re.compile(
 )
 _PART = re.compile(r",(?!\d)|[;，；、()（）]|\s[–—-]\s")
 _JOINT = re.compile(
-    r"(?i)(?:,\s*)?\b(?:and|und|while|whereas|während|but|aber|to|auf|bis|versus|vs)\b"
+    r"(?i)(?:,\s*)?\b(?:and|und|while|whereas|während|but|aber|to|auf|bis|versus|vs|et|mais|y)\b"
     r"|和|而|至|到|以及|但"
 )
 _WORDED = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff]{2,}")
+_WITH_UNIT = re.compile(rf"\d{UNIT_AFTER.pattern}")
 _ENDS_WITH_COLON = re.compile(r"(?m)^(?:\#+ .*|\*\*[^*\n]+\*\*:?|[^\n]{1,120}[:：])\s*$")
 
 
@@ -161,7 +163,8 @@ def _dates(text: str) -> Iterator[Claim]:
         if days := tuple(days_of(one[0])):
             yield Claim("date", one[0], *one.span(), days=days)
     for one in WORDED_DATE.finditer(text):
-        if not (one[2] or one[4]).islower():  # it "may 5 times"
+        is_verb = (one[2] or one[4]) in ("may", "mars")  # it "may 5 times"
+        if not is_verb and int(one[1] or one[5]) <= 31:
             yield Claim("date", one[0], *one.span(), days=(worded_day(one),))
 
 
@@ -218,11 +221,26 @@ def sentence_at(text: str, start: int, end: int) -> str:
     return text[first:last]
 
 
+def line_at(text: str, start: int) -> str:
+    """Return the line around a place, at most some hundred characters each way."""
+    first = text.rfind("\n", max(0, start - 600), start) + 1 or max(0, start - 600)
+    return text[first : start + 600].partition("\n")[0]
+
+
 def sentence_span(text: str, start: int, end: int) -> tuple[int, int]:
     low, high = max(0, start - 400), min(len(text), end + 400)
     breaks = [(one.start() + low, one.end() + low) for one in _SENTENCE.finditer(text[low:high])]
     first = max((one for _, one in breaks if one <= start), default=low)
     return first, min((one for one, _ in breaks if one >= end), default=high)
+
+
+def sentences_around(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the sentence or line around a place, the one before it and the one after it."""
+    low, high = max(0, start - 800), min(len(text), end + 800)
+    cuts = [low, *(one.end() for one in _SENTENCE.finditer(text, low, high)), high]
+    spans = [*pairwise(cuts)]
+    own = next((n for n, (a, b) in enumerate(spans) if a <= start < b), 0)
+    return spans[max(0, own - 1) : own + 2]
 
 
 @dataclass(frozen=True)
@@ -232,7 +250,7 @@ class Surroundings:
     part: str
     """Between commas, or on one side of "and"."""
     beside: tuple[str, ...]
-    """The part before and the part after, if they have no number."""
+    """The other parts of the sentence that have no number, the nearest first."""
     sentence: str
     heading: str
 
@@ -243,29 +261,29 @@ class Surroundings:
 def surroundings(text: str, start: int, end: int, *, with_heading: bool = True) -> Surroundings:
     first, last = sentence_span(text, start, end)
     sentence = text[first:last]
-    cuts = {0, len(sentence), *(one.end() for one in _PART.finditer(sentence))}
-    for one in _JOINT.finditer(sentence):
-        low = max(cut for cut in cuts if cut <= one.start())
-        high = min(cut for cut in cuts if cut > one.start())
-        sides = sentence[low : one.start()], sentence[one.end() : high]
-        if all(
-            re.search(r"\d", YEAR.sub("", side)) and _WORDED.search(_without_units(side))
-            for side in sides
-        ):
-            cuts.add(one.end())
-    edges = sorted(cuts)
-    parts = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    parts = parts_of(sentence)
     place = next((n for n, (a, b) in enumerate(parts) if a <= start - first < b), 0)
     own = sentence[slice(*parts[place])] if parts else sentence
-    near = [parts[n] for n in (place - 1, place + 1) if 0 <= n < len(parts)]
-    beside = tuple(
-        sentence[a:b] for a, b in near if not re.search(r"\d", YEAR.sub("", sentence[a:b]))
-    )
+    nearest = sorted(range(len(parts)), key=lambda n: abs(n - place + 0.1))[1:]
+    others = [sentence[slice(*parts[n])] for n in nearest]
+    beside = tuple(one for one in others if not re.search(r"\d", YEAR.sub("", one)))
     heading = ""
     if with_heading and (above := [*_ENDS_WITH_COLON.finditer(text, max(0, first - 1500), first)]):
         heading = above[-1][0]
     return Surroundings(own, beside, sentence, heading)
 
 
-def _without_units(text: str) -> str:
-    return re.sub(rf"\d{UNIT_AFTER.pattern}", " ", text)
+def parts_of(sentence: str) -> list[tuple[int, int]]:
+    """Return where the parts of a sentence are: between commas, or on one side of "and"."""
+    cuts = {0, len(sentence), *(one.end() for one in _PART.finditer(sentence))}
+    for one in _JOINT.finditer(sentence):
+        low = max(cut for cut in cuts if cut <= one.start())
+        high = min(cut for cut in cuts if cut > one.start())
+        sides = sentence[low : one.start()], sentence[one.end() : high]
+        if all(
+            re.search(r"\d", YEAR.sub("", side))
+            and (YEAR.search(side) or _WORDED.search(_WITH_UNIT.sub(" ", side)))
+            for side in sides
+        ):
+            cuts.add(one.end())
+    return [(a, b) for a, b in pairwise(sorted(cuts)) if a < b]

@@ -1,16 +1,24 @@
 """Reads numbers, units and dates as English, German and Chinese write them. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
-_MONTH_NAMES = (
-    "january jan januar jänner", "february feb februar", "march mar märz mär", "april apr",
-    "may mai", "june jun juni", "july jul juli", "august aug", "september sep sept",
-    "october oct oktober okt", "november nov", "december dec dezember dez",
-)  # fmt: skip
-MONTHS = {name: n for n, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
+_MONTH_NAMES = """
+january jan januar jänner janvier enero|february feb februar février febrero
+march mar märz mär mars marzo|april apr avril abril|may mai mayo|june jun juni juin junio
+july jul juli juillet julio|august aug août agosto|september sep sept septembre septiembre
+october oct oktober okt octobre octubre|november nov novembre noviembre
+december dec dezember dez décembre diciembre
+"""
+MONTHS = {
+    name: n
+    for n, names in enumerate(re.split(r"[|\n]", _MONTH_NAMES.strip()), 1)
+    for name in names.split()
+}
 
 
 class Unit(NamedTuple):
@@ -20,115 +28,115 @@ class Unit(NamedTuple):
     """Added after the factor; only temperatures have one."""
 
 
-_TABLE = """
-length 1e-6 µm micrometres
-length 0.001 mm millimetres millimeters millimeter 毫米
-length 0.01 cm centimetres centimeters zentimeter 厘米
-length 1 m metre metres meter meters metern 米
-length 1000 km kilometre kilometres kilometer kilometers kilometern 公里 千米
-length 1609.344 mi mile miles meile meilen 英里
-length 0.3048 ft foot feet fuß 英尺
-mass 1e-6 µg micrograms mikrogramm 微克
-mass 0.001 mg milligrams milligramm 毫克
-mass 1 g gram grams gramm 克
-mass 1000 kg kilo kilos kilogram kilograms kilogramm 公斤 千克
-mass 1e6 t tonne tonnes tonnen 吨
-mass 453.592 lb lbs pound pounds pfund 磅
-time 1 s sec secs second seconds sekunde sekunden 秒
-time 60 min mins minute minutes minuten 分钟
-time 3600 h hr hrs hour hours stunde stunden 小时
-time 86400 day days tag tage tagen 天
-time 604800 week weeks woche wochen 周
-months 1 month months monat monate monaten 个月
-months 12 year years jahr jahre jahren 年
-data 1 B byte bytes 字节
-data 1000 kB KB
-data 1024 KiB
-data 1e6 MB
-data 1048576 MiB
-data 1e9 GB
-data 1e12 TB
-share 0.01 % ％ percent prozent 百分之
-points 1 pp percentage-points prozentpunkt prozentpunkte prozentpunkten 百分点 个百分点
+_PREFIXES = {
+    "µ": (1e-6, "micro mikro 微"), "m": (0.001, "milli 毫"), "c": (0.01, "centi zenti 厘"),
+    "h": (100.0, "hecto hekto 百"), "k": (1000.0, "kilo quilo 千"), "M": (1e6, "mega 兆"),
+    "G": (1e9, "giga 吉"), "T": (1e12, "tera 太"), "P": (1e15, "peta"),
+}  # fmt: skip
+_METRIC = """
+length µmck m metre meter mètre metro 米
+mass µmk g gram gramm gramme gramo 克
+volume mch l litre liter litro 升
+volume mch L
+power kMGT W watt 瓦
+energy kMGT Wh wattstunde 瓦时
+frequency kMG Hz hertz 赫兹
+data kMGTP B byte octet 字节
+pressure hkM Pa pascal
+time mµ s second sekunde seconde segundo 秒
+"""
+"""Dimension, prefixes, sign and names of units with prefixes."""
+_OTHERS = """
+length 1000 公里|1609.344 mi mile meile meilen milla 英里|0.3048 ft foot feet fuß pied 英尺
+mass 1000 kilo 公斤|1e6 t tonne tonnen tonelada 吨|453.592 lb lbs pound pfund 磅
+time 1 sec secs sekunden|60 min min. mins minute minuten minuto 分钟
+time 3600 h hr hrs hour stunde stunden heure hora 小时
+time 86400 day tag tage tagen jour día 天|604800 week woche wochen semaine semana 周
+months 1 month monat monaten monate mois mes meses 个月
+months 12 year jahr jahren jahre année ans año 年
+data 1000 KB|1024 KiB|1048576 MiB
+share 0.01 % ％ percent prozent pour-cent por-ciento 百分之
+points 1 pp percentage-point prozentpunkt prozentpunkte prozentpunkten 百分点 个百分点
 EUR 1 € EUR euro euros 欧元
-USD 1 $ US$ USD dollar dollars 美元
-GBP 1 £ GBP sterling 英镑
-CHF 1 CHF franken francs swiss-francs 瑞士法郎
+USD 1 $ US$ USD dollar dólar dólares 美元
+GBP 1 £ GBP sterling livre 英镑
+CHF 1 CHF franken franc swiss-franc 瑞士法郎
 JPY 1 JPY yen 日元 円
 CNY 1 CNY RMB yuan 元 人民币
-area 1 m² sqm square-metres square-meters quadratmeter quadratmetern 平方米
-area 0.09290304 ft² sqft square-feet 平方英尺
-area 4046.856 acre acres
-area 1e4 ha hectare hectares hektar 公顷
-area 1e6 km² square-kilometres square-kilometers quadratkilometer quadratkilometern 平方公里
-area 2589988 square-miles 平方英里
-volume 0.001 ml millilitres milliliters 毫升
-volume 0.01 cl centilitres
-volume 100 hl hektoliter hectolitres
-volume 1 l L litre litres liter liters litern 升
-volume 1000 m³ cubic-metres cubic-meters kubikmeter kubikmetern 立方米
-power 1 W watt watts 瓦
-power 1e9 GW gigawatt 吉瓦
-power 1000 kW kilowatt 千瓦
-power 1e6 MW megawatt 兆瓦
-energy 1000 kWh 千瓦时
-energy 1 Wh
-energy 1e6 MWh 兆瓦时
-energy 1e9 GWh 吉瓦时
-energy 1.163 kcal 千卡
-energy 0.000277778 J joule
-energy 0.277778 kJ
-sound 1 dB dezibel decibels 分贝
-frequency 1 Hz hertz 赫兹
-frequency 1000 kHz
-frequency 1e6 MHz
-frequency 1e9 GHz
-pressure 1 Pa pascal
-pressure 100 hPa mbar
-pressure 1e5 bar
-speed 1 km/h 公里/小时
-speed 1.609344 mph
-speed 3.6 m/s 米/秒
-speed 1.852 knots knoten
+area 1 m² m2 sqm square-metre square-meter quadratmeter quadratmetern 平方米
+area 1e-4 cm² cm2 square-centimetre square-centimeter
+area 0.09290304 ft² sqft square-feet square-foot 平方英尺|4046.856 acre
+area 1e4 ha hectare hektar hectárea 公顷
+area 1e6 km² km2 square-kilometre square-kilometer quadratkilometer 平方公里
+area 2589988 square-mile 平方英里
+volume 1000 m³ m3 cubic-metre cubic-meter kubikmeter kubikmetern 立方米|1e9 hm³ hm3
+energy 1.163 kcal 千卡|0.000277778 J joule|0.277778 kJ
+sound 1 dB dezibel decibel 分贝
+pressure 100 mbar|1e5 bar
+speed 1 km/h 公里/小时|1.609344 mph|3.6 m/s 米/秒|1.852 knot knoten
 """
-UNITS = {
-    alias.replace("-", " "): Unit(dimension, float(factor))
-    for dimension, factor, *aliases in map(str.split, _TABLE.strip().splitlines())
-    for alias in aliases
-} | {
-    **dict.fromkeys(("°C", "℃", "摄氏度"), Unit("temperature", 1.0)),
-    **dict.fromkeys(("°F", "℉", "华氏度"), Unit("temperature", 5 / 9, -160 / 9)),
-}
+
+
+def _units() -> Iterator[tuple[str, Unit]]:
+    for dimension, prefixes, sign, *names in map(str.split, _METRIC.strip().splitlines()):
+        for one in ("", *prefixes):
+            factor, before = _PREFIXES.get(one, (1.0, ""))
+            whole = [start + name for start in before.split(" ") for name in names]
+            whole += [f"{name}n" for name in whole if name.isascii()]
+            yield from ((name, Unit(dimension, factor)) for name in (one + sign, *whole))
+    for dimension, _, rest in (one.partition(" ") for one in _OTHERS.strip().splitlines()):
+        for size, *names in map(str.split, rest.split("|")):
+            unit = Unit(dimension, float(size))
+            yield from ((name.replace("-", " "), unit) for name in names)
+    yield from ((one, Unit("temperature", 1)) for one in ("°C", "℃", "摄氏度"))
+    yield from ((one, Unit("temperature", 5 / 9, -160 / 9)) for one in ("°F", "℉", "华氏度"))
+
+
+UNITS = dict(_units())
+UNITS |= {f"{name}s": one for name, one in UNITS.items() if name.islower() and len(name) > 2}
 _IN_ANY_CASE = {alias.casefold(): unit for alias, unit in UNITS.items()}
 PERCENT, BYTE, COUNT = UNITS["%"], UNITS["B"], Unit("count", 1.0)
 POUNDS = {UNITS["lb"], UNITS["£"]}
 """Both have the same name."""
 _SCALES = {
-    **dict.fromkeys(("k", "K", "thousand", "tausend", "tsd.", "tsd", "千"), 1e3),
-    **dict.fromkeys(("million", "millions", "millionen", "mio.", "mio", "mn", "M", "百万"), 1e6),
-    **dict.fromkeys(("billion", "billions", "bn", "milliarde", "milliarden", "mrd.", "mrd"), 1e9),
-    **{"trillion": 1e12, "billionen": 1e12, "万": 1e4, "萬": 1e4, "十万": 1e5, "千万": 1e7},
-    **{"亿": 1e8, "億": 1e8, "十亿": 1e9, "万亿": 1e12, "hundred": 100.0, "hundert": 100.0},
+    name: float(factor)
+    for factor, *names in map(
+        str.split,
+        """
+        100 hundred hundert
+        1e3 k K thousand tausend tsd. tsd 千
+        1e4 万 萬
+        1e5 十万
+        1e6 million millions millionen millones millón mio. mio mn M 百万
+        1e7 千万
+        1e8 亿 億
+        1e9 billion billions bn milliard milliards milliarde milliarden mrd. mrd 十亿
+        1e12 trillion billionen 万亿
+        """.strip().splitlines(),
+    )
+    for name in names
 }
 
 
-def _any_of(names: dict[str, float] | dict[str, Unit]) -> str:
+def _any_of(names: Iterable[str]) -> str:
     """Return a pattern for the longest name. Words of three letters and more are in any case."""
-    forms = list[str]()
+    forms = defaultdict[str, list[str]](list)
     for name in sorted(names, key=len, reverse=True):
-        form = re.escape(name)
-        form = f"(?i:{form})" if len(name) > 2 and name.islower() else form
-        forms.append(f"{form}(?![A-Za-zäöüß0-9_])" if name[-1].isascii() else form)
-    return "|".join(forms)
+        first, rest = re.escape(name[0]), re.escape(name[1:])
+        if len(name) > 2 and name.islower():
+            first, rest = f"[{name[0]}{name[0].upper()}]", f"(?i:{rest})"
+        end = "(?![A-Za-zäöüß0-9_])" if name[-1].isascii() else ""
+        forms[first].append(rest + end)
+    return "|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in forms.items())
 
 
 FIGURE = (
     r"(?:\d{1,3}(?:[.,'’\u00a0\u202f ]\d{3})+(?!\d)|\d+)(?:[.,]\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?"
 )
 SCALE = rf"(?:[ \u00a0\u202f]?(?=[kKtTmMbB千百万萬亿億十hH])(?:{_any_of(_SCALES)})(?![瓦米克字分]))"
-UNIT_AFTER = re.compile(rf"[ \u00a0\u202f-]?({_any_of(UNITS)})")
+UNIT_AFTER = re.compile(rf"[ \u00a0\u202f-]?(?:(?:de |d['’]|of ))?({_any_of(UNITS)})")
 _UNIT_BEFORE = re.compile(r"(US\$|[$€£]|EUR|USD|GBP|CHF|CNY|RMB|百分之)\s?$")
-_UNIT_OF_TITLE = re.compile(rf"(?i)(?:[（(\[/_ ]({_any_of(UNITS)})|(%))\W*$")
+_TITLE_WORD = re.compile(r"[^\s_()（）\[\],;:]+")
 DATE = (
     r"\d{4}-\d\d?-\d\d?(?!\d)|\d\d?[./]\d\d?[./](?:\d{4}|\d\d)(?!\d)|\d{4}/\d\d?/\d\d?(?!\d)"
     r"|\d{4}年\d\d?月(?:\d\d?[日号])?|\d\d?月\d\d?[日号]"
@@ -141,8 +149,8 @@ CSV_NUMBER = re.compile(
 )
 _MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
 WORDED_DATE = re.compile(
-    rf"(?i)(?<![\w.])(?:(\d\d?)(?:\.|st|nd|rd|th)?(?: of)?[ \u00a0]({_MONTH})\.?"
-    rf"(?:,?[ \u00a0](\d{{4}}))?|({_MONTH})\.?[ \u00a0](\d\d?)(?:st|nd|rd|th)?(?!\w)"
+    rf"(?i)(?<![\w.])(?:(\d\d?)(?:\.|st|nd|rd|th)?(?: of| de)?[ \u00a0]({_MONTH})\.?"
+    rf"(?:(?:,| de)?[ \u00a0](\d{{4}}))?|({_MONTH})\.?[ \u00a0](\d\d?)(?:st|nd|rd|th)?(?!\w|[.,]\d)"
     r"(?:,?[ \u00a0](\d{4}))?)(?!\w)"
 )
 _YEAR_OF_DATE = re.compile(r"^\d{4}(?=[-/年])|(?<=\d[./])\d{4}$")
@@ -151,6 +159,28 @@ _SCALED = re.compile(rf"({FIGURE})(?:[ \u00a0\u202f]?(\D+))?")
 _FULL_WIDTH = {0xFF10 + n: ord("0") + n for n in range(10)} | {0xFF0E: ord("."), 0xFF05: ord("%")}
 Day = tuple[int, int, int]
 """Year, month and day; 0 if it is not given."""
+
+
+WORD = re.compile(r"[^\W\d_\u3040-\u9fff]{3,}|[\u3040-\u9fff]+")
+
+
+def words_in(text: str) -> set[str]:
+    """Return the words of a text without capitals and plurals; of Chinese pairs of characters."""
+    found = set[str]()
+    for one in WORD.findall(text.casefold()):
+        if one[0] >= "\u3040":
+            found.update(map("".join, pairwise(one)))
+        else:
+            found.add(f"m{MONTHS[one]}" if one in MONTHS else one.rstrip("s"))
+    return found - _COMMON
+
+
+_COMMON_WORDS = """
+the thi that they these both some and for are wa from with there it their our hi her
+der die da und ist von für mit den ein eine sie bei auf im ihr ihre sein seine nein
+le une elle des du est sont los las una del con por su sus ye
+"""
+_COMMON = {*_COMMON_WORDS.split()}
 
 
 def half_width(text: str) -> str:
@@ -206,10 +236,19 @@ def unit_at(text: str, start: int, end: int) -> Unit | None:
     return (UNITS.get(found[1]) or UNITS[found[1].lower()]) if found else None
 
 
-def unit_of_title(title: str) -> Unit | None:
-    """Return the unit in the title of a column: length_km, Umsatz (EUR)."""
-    found = _UNIT_OF_TITLE.search(title)
-    return _IN_ANY_CASE[(found[1] or found[2]).casefold()] if found else None
+def unit_of_title(title: str) -> tuple[Unit | None, float]:
+    """Return the unit and factor in the title of a column: length_km, Umsatz (Mio. EUR)."""
+    words, scale = _TITLE_WORD.findall(title)[1:12], 1.0
+    for one in words:
+        if one.casefold() in ("per", "pro", "je", "par", "por"):
+            break
+        if (glued := re.match("[十百千万亿]+(?=.)", one)) is not None:  # 万吨
+            return UNITS.get(one[glued.end() :]), scale_of(glued[0])
+        unit = UNITS.get(one) or _IN_ANY_CASE.get(one.casefold().rstrip("."))
+        if unit is not None:
+            return unit, scale
+        scale = scale_of(one) if len(one) > 1 else 1.0
+    return None, scale
 
 
 def values_of(token: str) -> tuple[float, ...]:

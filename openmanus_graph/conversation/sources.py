@@ -4,27 +4,27 @@ The texts are read once for all claims. A number counts only with a unit that fi
 sentence names another row or year than the source has.
 """
 
+import math
+import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
 from openmanus_graph.conversation.agreement import (
-    WORD,
     Wanted,
     beginnings_of,
     first_digits,
-    has_any,
     has_unit,
-    is_value,
     lines_with,
+    named_instead,
+    names_in,
     number_forms,
     range_test,
-    sentence_derivations,
+    subjects_around,
     wanted_values,
-    words_in,
     years_around,
 )
 from openmanus_graph.conversation.claims import (
@@ -32,41 +32,57 @@ from openmanus_graph.conversation.claims import (
     Claim,
     Surroundings,
     claims_in,
+    line_at,
     sentence_span,
     surroundings,
+)
+from openmanus_graph.conversation.derived import (
+    Derivation,
+    combined,
+    derivations,
+    is_value,
+    sentence_derivations,
 )
 from openmanus_graph.conversation.passages import Finding, Passage, Place, SourceKind, Texts
 from openmanus_graph.conversation.quantities import (
     COUNT,
     NUMBER,
-    NUMBER_WORDS,
     PERCENT,
+    WORDED_NUMBER,
     half_width,
     likely_value,
     mark_of,
     unit_at,
     values_of,
+    worded_value,
+    words_in,
 )
-from openmanus_graph.conversation.tables import Derivation, Table, combined, derivations, tables_in
+from openmanus_graph.conversation.tables import Table, key_words, tables_in
 
-MOST_OCCURRENCES = 300
-"""Places of one number that are looked at."""
+MOST_OCCURRENCES, MOST_PLACES = 300, 10_000
+"""Places that are looked at for one number, and for all numbers of an answer if they are many."""
+_LEAST_PLACES, _MOST_TOKENS = 3, 300_000
 MOST_QUOTATIONS = 300
 """Of an answer; each is looked for in the whole evidence."""
 _MOST_NEAR = 20
 """Figures around one in the answer, from which it may follow."""
-_TABLE_CHARS = 300_000
-"""Characters of a text whose tables are read."""
+_TABLE_CHARS, _ALL_TABLES = 300_000, 3_000_000
+"""Characters of a text whose tables are read, and of all of them."""
+_TOPIC_CHARS = 20_000
 _DERIVED_CHARS, MOST_DERIVED = 500_000, 100_000
 """Characters of all texts from which something is derived, the newest first; and values for all
 claims."""
 _FROM_OTHERS = ("total", "mean of total", "range of total", "number of", "ratio", "change",
-                "product")  # fmt: skip
+                "product", "percentage")  # fmt: skip
 _TITLE = 200
 _YEAR_BEFORE = re.compile(
     r"(?i)vorjahr|jahr zuvor|(?:previous|last|prior|preceding) year|year (?:before|earlier)"
     r"|上年|去年|前一?年|首年|同比"
 )
+
+
+def _start(finding: Finding) -> int:
+    return finding.claim.start
 
 
 class Evidence(Texts):
@@ -87,7 +103,11 @@ class _Check:
     _stated: Sequence[Finding] = ()
     """The numbers that a text has."""
     _marks: dict[int, str] = field(default_factory=dict[int, str])
+    _named: dict[int, tuple[Set[str], Set[str]]] = field(
+        default_factory=dict[int, tuple[Set[str], Set[str]]]
+    )
     _left: int = MOST_DERIVED
+    _readable: int = _ALL_TABLES
     _refused: set[int] = field(default_factory=set[int])
     """Ids of the claims that a text has, but with another unit, row or year."""
 
@@ -113,15 +133,18 @@ class _Check:
         wanted = [one for claim in self.claims for one in wanted_values(claim)]
         is_wanted, beginnings = range_test(wanted), beginnings_of(first_digits(wanted))
         places = dict[str, list[Place] | None]()
+        most = min(MOST_OCCURRENCES, max(_LEAST_PLACES, MOST_PLACES // (len(self.claims) or 1)))
         for number, text in enumerate(self.evidence.texts):
             lines = [*lines_with(text, beginnings)]
             for form in number_forms(text) if lines else ():
                 for one in (one for line in lines for one in form.finditer(text, *line)):
                     token = one[0]
                     if token not in places:
+                        if len(places) > _MOST_TOKENS:
+                            places = {key: kept for key, kept in places.items() if kept}
                         places[token] = [] if any(map(is_wanted, values_of(token))) else None
                     found = places[token]
-                    if found is not None and len(found) < MOST_OCCURRENCES:
+                    if found is not None and len(found) < most:
                         found.append((number, *one.span()))
         return {token: found for token, found in places.items() if found}
 
@@ -140,65 +163,83 @@ class _Check:
 
     def _number(self, claim: Claim) -> Finding | None:
         """Return the best place that has a number: in the row and year that its sentence names."""
-        found, elsewhere = list[tuple[int, str, Finding, int]](), set[str]()
-        words, nearest = words_in(self._surroundings(claim).sentence), 0
+        found, elsewhere = list[tuple[int, Set[str], Finding, int]](), set[str]()
+        around, nearest = self._surroundings(claim), 0
+        said = words_in(around.sentence)
         for token, wanted in self._tokens_for(claim):
             exact = token.strip() == claim.text.strip()
             for number, start, end in self._places[token]:
                 text, passage = self.evidence.texts[number], self.evidence.passages[number]
-                value = likely_value(token, self._mark(number))
-                if value != values_of(token)[0] and not wanted[0] <= (value or 0) <= wanted[1]:
-                    continue
                 table, row = self._row(passage, start)
                 column = table.column_at(row, start) if table else -1
-                unit = unit_at(text, start, end) or (table.units.get(column) if table else None)
-                line = text[text.rfind("\n", 0, start) + 1 :][:600].partition("\n")[0].casefold()
-                shared = len(words & words_in(line))
+                unit, scale = table.measure_at(row, column) if table else (None, 1.0)
+                unit = unit_at(text, start, end) or unit
+                if scale != wanted.scale or not self._is_read_so(token, wanted, number):
+                    continue
+                named = words_in(line_at(text, start))
+                shared = len(said & named)
                 if claim.kind == "number" and not has_unit(wanted, unit, counts=claim.counts):
-                    nearest = max(nearest, shared)
-                    if claim.unit != PERCENT:
-                        self._refused.add(id(claim))
+                    nearest = max(nearest, shared) if unit is not None else nearest
+                    self._refused |= set() if claim.unit == PERCENT else {id(claim)}
                     continue
-                names = self._names(claim, table) if table else {}
-                if table is not None and not table.fits(row, column, names):
-                    elsewhere.update(*names.values())
+                rivals: Sequence[Set[str]]
+                if table is not None:
+                    own, rivals = table.subjects[row], table.rivals(row, around)
+                    fits = table.fits(row, column, self._times(claim, table))
+                else:
+                    own, rivals = subjects_around(text, start, end, unit)
+                    rivals = () if claim.kind == "year" else rivals
+                    fits = self._is_same_year(claim, text, start, end)
+                instead = named_instead(around, own, rivals)
+                if instead or not fits:
+                    elsewhere |= instead or (said & own)
                     self._refused.add(id(claim))
                     continue
-                if table is None and not self._is_same_year(claim, text, start, end):
-                    self._refused.add(id(claim))
-                    continue
-                score = 4 * shared + 2 * exact - 3 * passage.is_stated
                 kind: SourceKind = "quoted" if exact else "same_value"
                 kind = "computed" if passage.is_printed else kind
                 finding = Finding(claim, kind, passage, start, end)
                 # Without its unit a number is less likely than one of another unit nearby.
                 has = 99 if claim.unit is None or unit is not None else shared
-                found.append((score, line, finding, has))
+                score = 4 * shared + 2 * exact - 3 * passage.is_stated
+                found.append((score, named, finding, has))
         # If other rows have it, a line counts only if it names the right one, or nothing.
         fit = [
             (score, finding)
-            for score, line, finding, has in found
-            if has >= nearest
-            and (not elsewhere or not WORD.search(line) or has_any(line, elsewhere))
+            for score, named, finding, has in found
+            if (has > nearest or not nearest) and (not (elsewhere and named) or named & elsewhere)
         ]
         return max(fit, key=lambda one: one[0])[1] if fit else None
 
-    def _mark(self, number: int) -> str:
+    def _is_read_so(self, token: str, wanted: Wanted, number: int) -> bool:
+        """Return True if the likely value of a number in a text is a wanted one."""
         if number not in self._marks:
             self._marks[number] = mark_of(self.evidence.texts[number])
-        return self._marks[number]
+        value = likely_value(token, self._marks[number])
+        return value == values_of(token)[0] or wanted.low <= (value or 0) <= wanted.high
 
     def _worded(self, claim: Claim) -> Finding | None:
         """Find a number below 100 that a text has in words."""
-        low, high = claim.ranges[0]
-        words = [word for word, n in NUMBER_WORDS.items() if n > 1 and low <= n <= high]
-        if not words or claim.kind == "year" or high - low > 1.5:
+        (low, high), *_ = claim.ranges
+        if claim.kind == "year" or high - low > 1.5 or not 2 <= round(high) < 100:
             return None
-        form = re.compile("|".join(rf"\b{one}\b" if one < "一" else one for one in words), re.I)
-        for passage, text in zip(self.evidence.passages, self.evidence.texts, strict=True):
-            if (one := form.search(text)) is not None:
-                return Finding(claim, "same_value", passage, *one.span())
+        for n in range(math.ceil(low), math.floor(high) + 1):
+            if (place := self._words.get(n)) is not None:
+                number, start, end = place
+                return Finding(claim, "same_value", self.evidence.passages[number], start, end)
         return None
+
+    @cached_property
+    def _words(self) -> Mapping[float, Place]:
+        found = dict[float, Place]()
+        for passage in self._computable:
+            number = self._number_of[id(passage)]
+            for one in WORDED_NUMBER.finditer(passage.text):
+                found.setdefault(worded_value(one[0]), (number, *one.span()))
+        return found
+
+    @cached_property
+    def _number_of(self) -> Mapping[int, int]:
+        return {id(one): number for number, one in enumerate(self.evidence.passages)}
 
     def _surroundings(self, claim: Claim) -> Surroundings:
         if id(claim) not in self._around:
@@ -207,7 +248,8 @@ class _Check:
 
     def _tables_of(self, passage: Passage) -> list[Table]:
         if id(passage) not in self._tables:
-            short = len(passage.text) <= _TABLE_CHARS
+            self._readable -= (size := len(passage.text))
+            short = size <= _TABLE_CHARS and self._readable >= 0
             found = tables_in(half_width(passage.text)) if short else []
             self._tables[id(passage)] = [one for one in found if one.rows]
         return self._tables[id(passage)]
@@ -223,10 +265,18 @@ class _Check:
     def _names(self, claim: Claim, table: Table) -> dict[int, set[str]]:
         """Return what the nearest words name in each column of a table."""
         names = dict[int, set[str]]()
-        for text in self._surroundings(claim).texts():
-            for column, keys in table.named_in(text).items() if text else ():
-                names.setdefault(column, keys)
+        for text in filter(None, self._surroundings(claim).texts()):
+            names = {**table.named_in(key_words(text)), **names}
         return names
+
+    def _times(self, claim: Claim, table: Table) -> dict[int, set[str]]:
+        """Return the years and months among these names."""
+        names = self._names(claim, table).items()
+        named = {
+            place: {one for one in cells if place < 0 or YEAR.fullmatch(one)}
+            for place, cells in names
+        }
+        return {place: times for place, times in named.items() if times}
 
     def _is_same_year(self, claim: Claim, text: str, start: int, end: int) -> bool:
         """Return False if the sentence of the claim and that of its source name different years."""
@@ -235,7 +285,7 @@ class _Check:
         if claim.kind == "year" or not said:
             return True
         if not YEAR.search(text, first, last):  # that of the title, or the one before
-            title = {*YEAR.findall(text.lstrip()[:_TITLE].partition("\n")[0])}
+            title = {*YEAR.findall(text[: 2 * _TITLE].lstrip()[:_TITLE].partition("\n")[0])}
             if _YEAR_BEFORE.search(text, first, last):
                 title |= {str(int(one) - 1) for one in title}
             is_known = any(one in text for one in said)
@@ -270,9 +320,15 @@ class _Check:
         """Find what follows from a text, of those that the sentence names something of, if any."""
         if claim.kind != "number" or self._left < 0:
             return None
-        passages = [one for one in self._computable if self._speaks_of(claim, one)]
-        refused = id(claim) in self._refused
-        for passage in passages or (() if refused else self._beside(claim) or self._computable):
+        beside, refused = self._beside(claim), id(claim) in self._refused
+        sentence = self._surroundings(claim).sentence
+        said = names_in(sentence), words_in(sentence)
+        passages = [
+            one
+            for one in self._computable
+            if one in beside or any(map(operator.and_, said, self._topics(one)))
+        ]
+        for passage in passages or (() if refused else self._computable):
             self._left -= len(passage.text) // 50
             for one in self._derivations(claim, passage):
                 self._left -= 1
@@ -287,23 +343,19 @@ class _Check:
     def _beside(self, claim: Claim) -> list[Passage]:
         """Return the texts that have another figure of the same sentence."""
         first, last = sentence_span(self.answer, claim.start, claim.end)
-        found = [
-            one.passage
-            for one in self._stated
-            if first <= one.claim.start < last and one.claim is not claim and one.passage
-        ]
-        return [one for one in self._computable if any(one is other for other in found)]
+        start = bisect_left(self._stated, first, key=_start)
+        near = self._stated[start : bisect_left(self._stated, last, start, key=_start)]
+        found = {id(one.passage) for one in near if one.claim is not claim}
+        return [one for one in self._computable if id(one) in found]
 
-    def _speaks_of(self, claim: Claim, passage: Passage) -> bool:
-        """Return True if a sentence names a row or column of a table, besides years."""
-        said = words_in(self._surroundings(claim).sentence)
-        tables = self._tables_of(passage)
-        tables = [table for table in tables if table.columns]
-        named = (self._names(claim, table).values() for table in tables)
-        titles = {word for table in tables for one in table.header for word in words_in(one)}
-        return not said.isdisjoint(titles) or any(
-            not YEAR.fullmatch(key) for names in named for keys in names for key in keys
-        )
+    def _topics(self, passage: Passage) -> tuple[Set[str], Set[str]]:
+        """Return the names in a text, and the words of titles and names in its tables."""
+        if id(passage) not in self._named:
+            tables = [one for one in self._tables_of(passage) if one.columns]
+            titles = words_in("\n".join(title for one in tables for title in one.header))
+            titles.update(*(words for one in tables for words in one.subjects))
+            self._named[id(passage)] = names_in(passage.text[:_TOPIC_CHARS]), titles
+        return self._named[id(passage)]
 
     def _derivations(self, claim: Claim, passage: Passage) -> Iterator[Derivation]:
         """Yield counts of lines and words, and what follows from a sentence or a table."""
@@ -317,7 +369,7 @@ class _Check:
             yield Derivation(number or -1, f"number of {how}", 0, len(text), COUNT)
         tables = self._tables_of(passage)
         for table in tables:
-            before = table.named_in(self.evidence.task[-2000:])
+            before = table.named_in(key_words(self.evidence.task[-2000:]))
             yield from derivations(table, self._names(claim, table), before, self._given)
         place = 0
         while place < len(text) <= 20_000:
@@ -329,10 +381,13 @@ class _Check:
 
     def _from_others(self, claim: Claim, sound: Sequence[Claim]) -> Finding:
         """Find what figures near it in the answer make."""
-        near = [one for one in sound if one is not claim and abs(one.start - claim.start) < 600]
-        values = [(sum(one.ranges[0]) / 2, one.unit) for one in near[:_MOST_NEAR]]
+        first = bisect_left(sound, claim.start - 600, key=lambda one: one.start)
+        near = [one for one in sound[first : first + _MOST_NEAR + 1] if one is not claim]
+        near = [one for one in near if abs(one.start - claim.start) < 600]
+        values = [(sum(one.ranges[0]) / 2, one.unit) for one in near]
         made = list[Derivation]()
-        for (one, unit), (other, second) in combinations(values, 2):
+        self._left -= len(values) ** 2
+        for (one, unit), (other, second) in combinations(values if self._left > 0 else (), 2):
             made += combined(one, other, 0, 0, unit if unit == second else None)
             made.append(Derivation(one * other, "product", 0, 0))
         for first, last in combinations(range(len(values) + 1), 2):
