@@ -47,6 +47,7 @@ class Terminal:
         *args: str,
         columns: int = 100,
         redirect: str | None = None,
+        stdin: str | None = None,
         env: dict[str, str] | None = None,
     ) -> None:
         self._cli = cli
@@ -57,9 +58,10 @@ class Terminal:
         with (
             os.fdopen(slave, "r+b", buffering=0) as terminal,
             (cli.cwd / redirect).open("wb") if redirect else contextlib.nullcontext() as out,
+            (cli.cwd / stdin).open("rb") if stdin else contextlib.nullcontext() as given,
         ):
             self._process = cli.launch(
-                args, terminal, out or terminal, terminal,
+                args, given or terminal, out or terminal, terminal,
                 env={"TERM": "xterm-256color", **(env or {})},
                 wrapper=() if cli.zygote else _OWN_TERMINAL,
             )  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service.threads import hold_thread
 from tests.e2e.test_cli_plan import JOIN, Brain
+from tests.support import core_only
 from tests.support.cli import Cli
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -125,7 +127,10 @@ def test_a_plan_plays_from_its_bundle_on_another_machine(
     shutil.rmtree(cli.cwd / "workspace")
     elsewhere = Cli(tmp_path / "elsewhere", zygote=cli.zygote)
     page = tmp_path / "run.html"
-    made = elsewhere.run("export", str(tmp_path / "run.zip"), "--html", str(page))
+    made = elsewhere.run(
+        "export", str(tmp_path / "run.zip"), "--html", str(page),
+        wrapper=(sys.executable, core_only.__file__),
+    )  # fmt: skip
     assert made.code == 0, made.stderr
     assert not elsewhere.home.exists()
     player = Player(browser, page)

@@ -66,6 +66,15 @@ def test_a_redirected_answer_is_seen_and_kept(cli: Cli, model: OpenAIServer) -> 
     assert (cli.cwd / "answer.md").read_text() == "# The answer\n\n42\n"
 
 
+@pytest.mark.parametrize("command", ["run -", "chat"])
+def test_a_task_from_a_file_is_done_and_shown(cli: Cli, model: OpenAIServer, command: str) -> None:
+    cli.write("task", "say it\n")
+    model.add(Reply("Done."))
+    with Terminal(cli, *command.split(), stdin="task") as terminal:
+        assert terminal.finish() == 0
+        assert "Done." in terminal.screen
+
+
 def test_a_terminal_of_twenty_columns_shows_everything(cli: Cli, model: OpenAIServer) -> None:
     tail = "the-last-words-of-a-long-line"
     model.add(Reply(calls=(Call("bash", {"command": f"echo {'x' * 60}{tail}"}),)), Reply(tail))

@@ -38,6 +38,23 @@ def test_only_the_module_of_the_command_is_loaded(args: list[str]) -> None:
     assert (done.returncode, done.stdout) == (0, f"{used}\n"), done.stderr
 
 
+def test_the_help_of_each_command_needs_no_extra() -> None:
+    program = (
+        "import sys\nfrom tests.support.core_only import ExtrasMissing\n"
+        "sys.meta_path.insert(0, ExtrasMissing())\n"
+        "from typer.testing import CliRunner\n"
+        "from openmanus_graph.interfaces.cli.main import COMMANDS, app, load\n"
+        "for name in COMMANDS:\n"
+        "    for more in ([], *([one] for one in getattr(load(name), 'commands', []))):\n"
+        "        CliRunner().invoke(app, [name, *more, '--help'], catch_exceptions=False)\n"
+        "        print(name, *more)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines()} == set(COMMANDS)
+    assert "triggers run" in done.stdout
+
+
 def test_a_commands_result_is_the_exit_code() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["--version"]).exit_code == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openmanus_graph.interfaces.server.files import still_html
+from openmanus_graph.interfaces.server.file_views import still_html
 
 LINK = '<LINK rel="preconnect" href="http://x.test">'
 

@@ -156,14 +156,13 @@ def silent_keys() -> Generator[None]:
     The next prompt reads them. Nothing changes if stdin is not a POSIX terminal. A shell restores
     the echo after a program that was killed.
     """
-    try:
-        import termios
-
-        terminal = sys.stdin.fileno()
-        before = termios.tcgetattr(terminal)
-    except (ImportError, OSError, ValueError):  # Windows; no terminal; closed
+    if not sys.stdin.isatty():
         yield
         return
+    import termios
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
     silent = [*before]
     silent[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, silent)

@@ -10,7 +10,6 @@ import itertools
 import json
 import mimetypes
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +20,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
-from openmanus_graph.backends.files.text_file import decode_page
 from openmanus_graph.backends.persistence.usage import add_file, room_for_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
+from openmanus_graph.interfaces.server.file_views import HTML, SHOWN, still_html, view_of
 from openmanus_graph.interfaces.server.guard import server_token
 from openmanus_graph.interfaces.service.accounts import Refused, accounts
 from openmanus_graph.runtime.artifacts import files_in
@@ -41,11 +40,6 @@ STILL_POLICY = f"sandbox; {_SHARED}"
 SCRIPTS_POLICY = (
     f"sandbox allow-scripts; {_SHARED}; script-src 'unsafe-inline' 'unsafe-eval'; media-src data:"
 )
-_CONNECTING = re.compile(
-    r"<(?=(?:/?)(?:link|meta|base|i?frame|fencedframe|portal|object|embed|applet)\b)(/?)\w+",
-    re.IGNORECASE,
-)
-"""Tags of elements that connect (`preconnect`, `dns-prefetch`, `refresh`) or hold another page."""
 
 
 def shown_html(workspace: Workspace, content: bytes, allowed: str | None) -> tuple[bytes, str]:
@@ -57,16 +51,6 @@ def shown_html(workspace: Workspace, content: bytes, allowed: str | None) -> tup
     if digest == allowed or is_own_page(workspace, digest):
         return content, SCRIPTS_POLICY
     return still_html(content), STILL_POLICY
-
-
-def still_html(content: bytes) -> bytes:
-    """Return a page, as UTF-8, without elements that connect or hold other pages.
-
-    A parser treats `bgsound`, which does nothing, like `link`: it has no content, and may be in the
-    head. In any HTML, tags are written out, never by entities.
-    """
-    text = decode_page(content).removeprefix("\ufeff")
-    return _CONNECTING.sub(r"<\1bgsound", text).encode("utf-8", "replace")
 
 
 VALID_S = 12 * 3600
@@ -109,12 +93,6 @@ def _signature(claim: bytes, path: str) -> bytes:
 MAX_LISTED = 2000
 MAX_UPLOAD_BYTES = 1 << 30
 CHUNK = 1 << 18
-HTML = "text/html"
-VIEWS = {"text/markdown": "markdown", HTML: "html", "application/pdf": "pdf"}
-TEXTS = ("application/json", "application/xml", "application/x-sh", "application/toml",
-         "application/javascript", "application/x-yaml", "application/yaml")  # fmt: skip
-SHOWN = ("image", "audio", "video")
-"""Families that a browser may show. Others, and `SCRIPTABLE`, are saved as files."""
 SCRIPTABLE = ("image/svg+xml",)
 _UPLOADING = ThreadPoolExecutor(8, thread_name_prefix="upload")
 T = TypeVar("T")
@@ -249,16 +227,6 @@ async def _stream(
             yield chunk
     finally:
         await asyncio.shield(asyncio.to_thread(opening.close))
-
-
-def view_of(path: str) -> tuple[str, str]:
-    """Return the media type of a file, and how the page shows it."""
-    media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    if path.endswith((".md", ".markdown")):
-        media_type = "text/markdown"
-    family = media_type.partition("/")[0]
-    other = "text" if family == "text" or media_type in TEXTS else "none"
-    return media_type, VIEWS.get(media_type, family if family in SHOWN else other)
 
 
 def file_json(thread: str, path: str, size: int, modified_ns: int) -> dict[str, Any]:

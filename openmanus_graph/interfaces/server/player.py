@@ -19,7 +19,7 @@ from typing import Any
 
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import STATIC
-from openmanus_graph.interfaces.server.files import still_html, view_of
+from openmanus_graph.interfaces.server.file_views import still_html, view_of
 from openmanus_graph.runtime.workspace import Workspace, read_file
 
 MAX_FILE = 5 << 20
