@@ -290,6 +290,19 @@ def test_our_own_charts_show_interactively_and_others_like_them_do_not(
     expect(shown.locator("svg.marks")).to_be_visible()
     expect(shown.locator(".vega-embed summary")).to_be_visible()
     page.screenshot(path=root / "chart.png")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        fits = """async (svg) => {
+            const fit = () => ['Width', 'Height'].every((side) =>
+                document.documentElement[`scroll${side}`] <= window[`inner${side}`])
+                && svg.getBoundingClientRect().right <= innerWidth;
+            for (let frames = 0; frames < 100 && !fit(); frames += 1) {
+                await new Promise(requestAnimationFrame);
+            }
+            return fit();
+        }"""
+        assert shown.locator("svg.marks").evaluate(fits), width
+    page.set_viewport_size({"width": 1280, "height": 800})
     dialog = page.get_by_role("dialog")
     assert dialog.get_by_text("without its scripts").count() == 0
     url = listed(stage)["visualization/Sales.html"]["url"]

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -268,6 +269,34 @@ def test_every_kind_of_chart_is_described_and_understood(kind: ChartType) -> Non
     assert plotted_columns(spec) == {"histogram": ("women's", None)}.get(kind, ("town", "women's"))
     layered = {"layer": [{"mark": spec["mark"], "encoding": spec["encoding"]}]}
     assert plotted_columns(layered) == plotted_columns(spec)
+
+
+@pytest.mark.parametrize(
+    ("moments", "unit"),
+    [
+        (["2026-01", "2026-02", "2026-04"], "yearmonth"),
+        (["2024-01-01", "2025-01-01"], "year"),
+        (["2026-01-05", "2026-01-12"], "yearmonthdate"),
+        (["2026-01-05 12:30", "2026-01-05 12:31"], "yearmonthdatehoursminutesseconds"),
+    ],
+)
+def test_a_bar_is_as_wide_as_its_month_year_or_day(moments: list[str], unit: str) -> None:
+    table, _ = read("when,sales\n" + "".join(f"{one},3\n" for one in moments))
+    entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", chartType="bar")
+    spec = make_spec(table, entry)
+    assert (spec["encoding"]["x"]["type"], spec["encoding"]["x"]["timeUnit"]) == ("ordinal", unit)
+    svg = vl_convert.vegalite_to_svg(with_data(spec, table))
+    widths = [int(width) for width in re.findall(r'role-mark marks.*?d="M[^h]*h(\d+)', svg)]
+    assert min(widths, default=0) > 100
+    line = make_spec(table, entry.model_copy(update={"chartType": "line"}))
+    assert line["encoding"]["x"]["type"] == "temporal"
+
+
+@pytest.mark.parametrize("kind", get_args(ChartType))
+def test_every_kind_of_chart_takes_months(kind: ChartType) -> None:
+    table, _ = read("when,sales\n2026-01,3\n2026-02,5\n")
+    entry = ChartEntry(csvFilePath="t.csv", chartTitle="T", chartType=kind, x="when", y="sales")
+    assert render(with_data(make_spec(table, entry), table))["png"]
 
 
 def test_nothing_is_said_of_parts_of_a_total_that_are_none() -> None:

@@ -120,14 +120,14 @@ def _suggest_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
             if y
             else {"aggregate": "count", "title": entry.yTitle or "count"}
         )
-    if kind == "bar" and y and encoding["x"]["type"] == "nominal":
-        encoding["x"] |= {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
+    if kind == "bar":
+        encoding["x"] |= _places_of_bars(table, x, encoding["x"], sorted_by_y=y is not None)
     if color and kind != "pie":
         encoding["color"] = _channel(table, color, None, None)
     if kind == "boxplot":  # its tooltips are of the box, not of a row
         return {"mark": _MARKS[kind], "encoding": encoding}
     encoding["tooltip"] = [
-        {key: channel[key] for key in ("field", "type", "title")}
+        {key: channel[key] for key in ("field", "type", "title", "timeUnit") if key in channel}
         for channel in (_channel(table, name, None, None) for name in (x, y, color) if name)
     ]
     mark: Any = {"type": _MARKS[kind], "tooltip": True}
@@ -169,8 +169,33 @@ def _channel(
     kind = "temporal" if is_time(table, column) else "nominal"
     kind = "quantitative" if is_numeric(table, column) else kind
     shown = title or column
+    time = _time_unit(table[column]) if kind == "temporal" else {}
     field = re.sub(r"([\\.\[\]'\"])", r"\\\1", column)  # in a field's name they mean a path to Vega
-    return {"field": field, "type": kind, "title": f"{shown} ({unit})" if unit else shown}
+    title = f"{shown} ({unit})" if unit else shown
+    return {"field": field, "type": kind, "title": title, **time}
+
+
+def _places_of_bars(
+    table: "pd.DataFrame", column: str | None, axis: Fragment, *, sorted_by_y: bool
+) -> dict[str, Any]:
+    """Return what changes an axis so that bars are as wide as their place."""
+    if axis["type"] == "nominal" and sorted_by_y:
+        return {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
+    if axis["type"] == "temporal" and table[column].nunique() <= MAX_CATEGORIES:
+        unit = axis.get("timeUnit", "yearmonthdatehoursminutesseconds")
+        return {"type": "ordinal", "timeUnit": unit, "axis": {"labelAngle": -35}}
+    return {}
+
+
+def _time_unit(values: "pd.Series[Any]") -> dict[str, str]:
+    """Return the unit of a column of months, years or days; nothing for times of day."""
+    moments = values.dropna()
+    if (moments.dt.normalize() != moments).any():
+        return {}
+    if (moments.dt.day != 1).any():
+        return {"timeUnit": "yearmonthdate"}
+    years = moments.nunique() > 1 and (moments.dt.month == 1).all()
+    return {"timeUnit": "year" if years else "yearmonth"}
 
 
 def with_data(spec: Spec, table: "pd.DataFrame") -> Spec:
