@@ -163,6 +163,25 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
+def write_once(path: Path, text: str) -> None:
+    """Write a private file unless there is one. Another process may do the same at this moment."""
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return  # the other process's is used
+        except OSError:
+            draft.replace(path)  # a file system without hard links
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def overlook(home: Path) -> None:
     with contextlib.suppress(OSError), (home / ".gitignore").open("x") as ignored:
         ignored.write("*\n")

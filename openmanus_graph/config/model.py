@@ -239,17 +239,13 @@ def local_ports() -> Sequence[int]:
     return [int(one) for one in ports]
 
 
-async def find_local_server(
-    ports: Sequence[int] | None = None, timeout_s: float = 1.0
-) -> tuple[str, str] | None:
-    """Ask all ports at once; return the base URL and the first chat model, or None.
+async def find_local_server() -> tuple[str, str] | None:
+    """Ask all `local_ports` at once; return the base URL and the first chat model, or None.
 
-    `ports` are `local_ports` if left out. `timeout_s` is the limit for each answer. Raises
-    ConfigError if the variable that names the ports is wrong.
+    ConfigError: the variable that names the ports is wrong.
     """
-    ports = local_ports() if ports is None else ports
-    addresses = [f"http://127.0.0.1:{port}/v1" for port in ports]
-    asked = (asyncio.to_thread(listed_models, address, "", timeout_s) for address in addresses)
+    addresses = [f"http://127.0.0.1:{port}/v1" for port in local_ports()]
+    asked = (asyncio.to_thread(listed_models, address) for address in addresses)
     listed = zip(addresses, await asyncio.gather(*asked), strict=True)
     return next(((address, models[0]) for address, models in listed if models), None)
 

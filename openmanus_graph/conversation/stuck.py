@@ -39,8 +39,6 @@ class KeptSteps(TypedDict):
 class StuckLevel:
     level: Level
     repeats: int
-    period: int
-    """Steps of the cycle; 0 if there is no fixed cycle, but nothing new."""
 
 
 _LEVELS: Sequence[tuple[Level, int]] = (
@@ -50,15 +48,10 @@ _LEVELS: Sequence[tuple[Level, int]] = (
 
 def detect_stuck(messages: Sequence[AnyMessage]) -> StuckLevel:
     steps = recent_steps(messages)
-    period, repeats = max(
-        ((period, _repeats(steps, period)) for period in range(1, MAX_PERIOD + 1)),
-        key=lambda pair: (pair[1], -pair[0]),
-    )
-    stale = _nothing_new(steps)
-    if stale > repeats:
-        period, repeats = 0, stale
+    in_order = (_repeats(steps, period) for period in range(1, MAX_PERIOD + 1))
+    repeats = max(*in_order, _nothing_new(steps))
     reached: Sequence[Level] = [level for level, at in _LEVELS if repeats >= at]
-    return StuckLevel(reached[-1], repeats, period)
+    return StuckLevel(reached[-1], repeats)
 
 
 def recent_steps(messages: Sequence[AnyMessage]) -> list[AgentStep]:

@@ -27,6 +27,7 @@ from openmanus_graph.interfaces.service.run_setup import read_thread_state
 from openmanus_graph.interfaces.service.thread_view import events_from_messages
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.events import interrupt_event
+from openmanus_graph.state.json_values import json_or
 from openmanus_graph.tools.closing import ask_human
 
 TITLE_CHARS = 100
@@ -373,11 +374,7 @@ class _Transport:
 
     async def receive(self) -> dict[str, Any] | None:
         while (line := await self._lines.get()) is not None:
-            try:
-                message: Any = json.loads(line)
-            except (ValueError, RecursionError):
-                message = None
-            if isinstance(message, dict):
+            if isinstance(message := json_or(line), dict):
                 return cast("dict[str, Any]", message)
             if line.strip():
                 self._pipes.send(PARSE_ERROR)

@@ -22,7 +22,7 @@ from langchain_core.messages import (
 from openmanus_graph.conversation import announcements, fenced_calls, replies
 from openmanus_graph.conversation.history import canonical_calls, run_messages, with_text
 from openmanus_graph.prompts import render
-from openmanus_graph.state.json_values import as_list, as_object, referred
+from openmanus_graph.state.json_values import as_list, as_object, json_or, referred
 
 ANSWER, GIVE_UP, TERMINATE, SEARCH = "answer", "give_up", "terminate", "search_tools"
 _CODE = "python_execute"
@@ -140,11 +140,7 @@ def steps_request(
 def read_step(reply: AIMessage, tools: Sequence[Mapping[str, Any]]) -> AIMessage | None:
     """Return a reply with its step as a call or an answer; None if it is not a step."""
     bare = reply.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    try:
-        step = json.loads(bare, strict=False)
-    except (ValueError, RecursionError):
-        return None
-    actions, step = _actions(tools), as_object(step)
+    actions, step = _actions(tools), as_object(json_or(bare, strict=False))
     name, given, thought = step.get("action"), step.get("input"), str(step.get("thought", ""))
     if name in (ANSWER, GIVE_UP) and isinstance(given, str):
         offered = {tool.get("function", {}).get("name") for tool in tools}

@@ -19,7 +19,7 @@ from openmanus_graph.runtime.events import Emit
 from openmanus_graph.runtime.replaying import current_replay
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.state.context import Hook
-from openmanus_graph.state.json_values import as_object
+from openmanus_graph.state.json_values import as_object, json_or
 
 MAX_CHARS = 10_000
 """Of each text that a hook writes for the model."""
@@ -138,10 +138,7 @@ async def _result_of(hook: Hook, given: Mapping[str, Any]) -> HookResult:
     if code:
         how = f"It failed with exit code {code}. " if code > 0 else ""
         return HookResult(message=f"{how}{error}")
-    try:
-        found = as_object(json.loads(text)) if text.startswith("{") else {}
-    except (ValueError, RecursionError):
-        found = {}
+    found = as_object(json_or(text)) if text.startswith("{") else {}
     if not found:
         tells = hook.event in ("UserPromptSubmit", "SessionStart")
         return HookResult(context=text[:MAX_CHARS] if tells else "")

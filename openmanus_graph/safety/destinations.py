@@ -5,7 +5,6 @@
 verified only if every part of it is.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from openmanus_graph.safety import values, word_set
 from openmanus_graph.safety.urls import canonical_url
 from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import PORTS, has_scheme, normal_host, with_scheme
+from openmanus_graph.state.json_values import json_or
 from openmanus_graph.state.tool_traits import Traits
 
 Names = Sequence[str]
@@ -243,11 +243,7 @@ def _json_in(text: str) -> Any:
         if pair and name and (pair["tag"] or name.lower() in _HEADERS) and names_destination(name):
             return {name: pair["value"] or pair["in"]}
         return None
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found
+    return json_or(text)
 
 
 def leaves_of(value: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:

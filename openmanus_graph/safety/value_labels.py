@@ -4,7 +4,6 @@ Labels are extended as messages are appended, so that a step costs only what it 
 read once, in time that grows with its length.
 """
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from openmanus_graph.safety.unquoted_text import unquoted_text, without_mark
 from openmanus_graph.safety.urls import Domain, domains_in, is_of_domains, named_domains
 from openmanus_graph.safety.values import Tokens, tokens_of
 from openmanus_graph.state.addresses import OWN_SITE, parse_address, with_scheme
+from openmanus_graph.state.json_values import json_or
 from openmanus_graph.state.manus import Origin
 from openmanus_graph.state.tool_traits import Traits
 
@@ -328,13 +328,9 @@ def labels_of(
 def _fields_in(text: str) -> list[tuple[tuple[str, ...], str]]:
     """Return the fields of a JSON result. A short other result is one field."""
     content = without_mark(text).strip()
-    try:
-        whole: Any = json.loads(content)
-    except (ValueError, RecursionError):
-        whole = content
     return [
         (names, value)
-        for names, value in destinations.leaves_of(whole, ())
+        for names, value in destinations.leaves_of(json_or(content, content), ())
         if len(value) <= _MOST_FIELD_CHARS
     ]
 

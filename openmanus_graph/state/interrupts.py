@@ -4,12 +4,13 @@ Approvals have the `HITLRequest` form that agent-chat-ui and Agent Inbox underst
 `kind`, `question` and `calls` in addition.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from langgraph.types import Interrupt
+
+from openmanus_graph.state.json_values import json_or
 
 MIDDLEWARE_KEY = "openmanus_middleware_calls"
 """In a middleware's question: how many decisions it wants."""
@@ -173,11 +174,8 @@ def read_decision(value: Any) -> Decision | None:
     `{"decisions": [one]}` or, as Agent Inbox sends it, `[one]`.
     """
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
-            written = json.loads(value)
-            value = written if "type" in _fields(_alone(written)) else value
-        except (ValueError, RecursionError):
-            pass
+        written = json_or(value)
+        value = written if "type" in _fields(_alone(written)) else value
     value = _alone(value)
     if isinstance(value, str):
         return read_typed_decision(value)

@@ -15,12 +15,12 @@ def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def json_or_text(text: str) -> Any:
-    """Return the value of a JSON text, or the text itself if it is none."""
+def json_or(text: str | bytes, other: Any = None, *, strict: bool = True) -> Any:
+    """Return the value of a JSON text, or `other` if it is none. `strict` is that of `json`."""
     try:
-        return json.loads(text)
+        return json.loads(text, strict=strict)
     except (ValueError, RecursionError):
-        return text
+        return other
 
 
 def referred(reference: str, root: Mapping[str, Any]) -> Any:

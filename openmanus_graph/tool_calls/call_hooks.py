@@ -97,8 +97,7 @@ async def _change_arguments(execution: CallExecution, result: HookResult) -> Non
     if "cell" in call:
         changed["cell"], changed["parent"] = call["cell"], call.get("parent", "")
     if context.config.get("configurable", {}).get("checkpoint_ns"):  # it belongs to a conversation
-        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
-        request = await tool_call_request(made, context.config)
+        request = await tool_call_request({**call, "args": args}, context.config)
         await judge_changed(changed, request.state.get("messages", []), context)
     execution.call = changed
 

@@ -165,9 +165,8 @@ class Cell:
         """Add to a call what a person must approve, after what the conversation and code read."""
         context, (name, cell) = self._context, (self._call["name"], self._call["id"])
         if self._conversation is None:
-            made = tool_call(name=name, args=self._call["args"], id=cell)
-            state = (await tool_call_request(cast("Any", made), context.config)).state
-            self._conversation = list(state["messages"])
+            request = await tool_call_request(self._call, context.config)
+            self._conversation = list(request.state["messages"])
         if not (self._reads_files or self._knows_origin(call["args"])):
             # A value comes from a file, say: it is as if the cell's output had been read.
             self._reads_files = True

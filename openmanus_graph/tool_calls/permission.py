@@ -274,8 +274,7 @@ async def reachable_hosts(
     asks = settings.sandbox.network == "ask" and settings.policy != "auto"
     if not (asks and execution.traits.sandboxed):
         return None
-    made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
-    request = await tool_call_request(made, context.config)
+    request = await tool_call_request({**call, "args": args}, context.config)
     messages = request.state.get("messages", [])
     return await asyncio.to_thread(named_hosts, call, context.judged(messages))
 

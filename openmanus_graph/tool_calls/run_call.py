@@ -169,9 +169,7 @@ async def replay_outcome(execution: CallExecution, entry: LedgerEntry) -> Observ
         context.add_remembered_approval(approval)
     approved = await believed(config, "value", outcome.get("approved_values", ()))
     context.add_remembered_approval("", approved)
-    found: dict[str, Any] = {
-        key: value for key, value in outcome.items() if key in _OBSERVATION_FIELDS
-    }
+    found: dict[str, Any] = {key: outcome[key] for key in _OBSERVATION_FIELDS & outcome.keys()}
     raised = outcome.get("raised")  # JSON made lists of tuples
     found |= {"images": tuple(outcome["images"]), "raised": tuple(raised) if raised else None}
     found["edited"] = execution.hooked.args is not None or entry.args != execution.call["args"]
@@ -362,10 +360,8 @@ async def _run_within(
         )
         return Observation(text, failed=True, trusted_text=trusted)
     except errors.ToolError as error:
-        ours, names = (
-            isinstance(error, errors.TrustedToolError),
-            isinstance(error, errors.NamesError),
-        )
+        ours = isinstance(error, errors.TrustedToolError)
+        names = isinstance(error, errors.NamesError)
         return Observation(str(error), failed=True, trusted_text=ours, listing=names)
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -325,5 +325,6 @@ async def tool_call_request(call: Mapping[str, Any], config: RunnableConfig) -> 
         found.append(request)
         return ToolMessage("", tool_call_id=request.tool_call["id"] or "")
 
-    await ToolNode([], awrap_tool_call=keep).ainvoke([call], config)
+    made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": call["args"]}
+    await ToolNode([], awrap_tool_call=keep).ainvoke([made], config)
     return found[0]

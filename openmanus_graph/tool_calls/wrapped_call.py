@@ -91,8 +91,7 @@ class _WrappedCall:
     async def _request(self) -> ToolCallRequest:
         call, tools = self._call, self._context.toolset.tools
         args = copy.deepcopy(call["args"])  # which a hook may change in place
-        made = {"type": "tool_call", "id": call["id"], "name": call["name"], "args": args}
-        request = await tool_call_request(made, self._context.config)
+        request = await tool_call_request({**call, "args": args}, self._context.config)
         self._messages = request.state["messages"]
         found = cast("ToolRuntime[Any, Any]", request.runtime)  # its stub knows no context
         runtime = replace(found, tools=list(tools.values()))

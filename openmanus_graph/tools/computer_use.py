@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from langgraph.prebuilt import ToolRuntime
 from pydantic import WithJsonSchema
 
-from openmanus_graph.backends.desktop.desktop import HANDLE, why_no_desktop
+from openmanus_graph.backends.desktop.desktop import HANDLE, Desktop, why_no_desktop
 from openmanus_graph.backends.sandbox.confinement import warn_of_sandbox
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.session import run_blocking
@@ -76,7 +76,6 @@ async def computer_use(  # the model is not shown `runtime`
     if why := await asyncio.to_thread(why_no_desktop, session.settings.sandbox):
         raise TrustedToolError(f"There is no desktop. {why}")
     from openmanus_graph.backends.desktop.actions import ActionArguments, run_action
-    from openmanus_graph.backends.desktop.desktop import Desktop
     from openmanus_graph.tools.execution import ask_about_hosts, sandbox_for
 
     def open_desktop() -> tuple[Desktop, str]:

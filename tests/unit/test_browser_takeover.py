@@ -196,7 +196,7 @@ async def test_a_takeover_that_nobody_watches_any_more_ends(
     monkeypatch.setattr(takeover, "LEFT_S", 0.01)
     ended, stack = asyncio.Event(), contextlib.AsyncExitStack()
     stack.callback(ended.set)
-    visit = takeover.Visit("left", "", taken, stack)
+    visit = takeover.Visit("left", "", taken, browser_loop, stack)
     monkeypatch.setitem(takeover.visits, taken.id, visit)
     with visit.watched():
         with visit.watched():

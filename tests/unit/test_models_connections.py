@@ -67,7 +67,7 @@ async def whole(connections: Connections, url: str, content: bytes = b"{}") -> b
     try:
         return b"".join([piece async for piece in body])
     finally:
-        body.close()
+        await body.aclose()
 
 
 async def test_requests_at_the_same_time_have_connections_of_their_own_which_are_kept() -> None:
@@ -139,7 +139,7 @@ async def test_a_body_that_is_given_up_hangs_up() -> None:
     async with serving(handle) as url, opened() as connections:
         body = await connections.post(url, b"{}", {})
         assert await anext(body) == b"abc"
-        body.close()
+        await body.aclose()
         async with asyncio.timeout(BACKSTOP_S):
             await hung_up.wait()
 

@@ -222,16 +222,18 @@ def test_knows_who_sees(spec: str, sees: bool) -> None:
     assert instance_model(build_unshared_model(at(spec)), at(spec)).sees_images is sees
 
 
-async def test_finds_the_first_server_with_a_chat_model() -> None:
+async def test_finds_the_first_server_with_a_chat_model(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         OpenAIServer(models=["nomic-embed-text", "bge-m3"]) as embedder,
         OpenAIServer(models=["text-embedding-3", "qwen3:8b"]) as second,
         OpenAIServer(models=["llama"]) as third,
     ):
         dead = 9
-        ports = (dead, embedder.port, second.port, third.port)
-        assert await find_local_server(ports) == (f"http://127.0.0.1:{second.port}/v1", "qwen3:8b")
-        assert await find_local_server((dead, embedder.port)) is None
+        ports = f"{dead},{embedder.port}"
+        monkeypatch.setenv("OPENMANUS_LOCAL_PORTS", f"{ports},{second.port},{third.port}")
+        assert await find_local_server() == (f"http://127.0.0.1:{second.port}/v1", "qwen3:8b")
+        monkeypatch.setenv("OPENMANUS_LOCAL_PORTS", ports)
+        assert await find_local_server() is None
 
 
 def test_anthropic_gets_marks_at_both_ends_and_the_request_stays() -> None:

@@ -40,7 +40,7 @@ def test_the_same_call_escalates(times: int, level: Level) -> None:
 def test_cycles_of_up_to_six_steps_are_seen(period: int) -> None:
     cycle = [("bash", f"cat {n}", str(n)) for n in range(period)]
     verdict = detect_stuck(conversation(cycle * 8))
-    assert (verdict.level, verdict.period) == ("stop", period)
+    assert (verdict.level, verdict.repeats) == ("stop", 8)
     assert detect_stuck(conversation(cycle * 2)).level == "ok"
 
 

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+from playwright.async_api import Browser, BrowserContext, Error, Playwright, async_playwright
 
 from openmanus_graph.errors import TrustedToolError
 from openmanus_graph.runtime.process import BackgroundTasks, EventLoopThread, register_closer
 from openmanus_graph.state.settings import BrowserSettings
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Playwright
 
 VIEWPORT = {"width": 1280, "height": 900}
 IDLE_S = 2.0
@@ -192,9 +191,7 @@ class LaunchSettings:
         }
 
 
-async def start_browser(playwright: "Playwright", launch: LaunchSettings) -> "Browser":
-    from playwright.async_api import Error
-
+async def start_browser(playwright: Playwright, launch: LaunchSettings) -> Browser:
     try:
         if launch.cdp_url:
             return await playwright.chromium.connect_over_cdp(launch.cdp_url, timeout=START_S * 500)
@@ -231,8 +228,6 @@ async def _start_sandboxed(
     start: Callable[..., Awaitable[T]], options: dict[str, Any], **more: Any
 ) -> T:
     """Start a browser in its own sandbox, or without one if the system does not allow it."""
-    from playwright.async_api import Error
-
     try:
         return await start(**options, **more)
     except Error as error:
@@ -244,12 +239,12 @@ async def _start_sandboxed(
 
 @dataclass(eq=False)
 class SharedBrowser:
-    browser: "Browser"
+    browser: Browser
     launch: LaunchSettings
     users: int = 0
     idle: asyncio.TimerHandle | None = None
 
-    async def new_context(self, options: dict[str, Any], *, fresh: bool) -> "BrowserContext":
+    async def new_context(self, options: dict[str, Any], *, fresh: bool) -> BrowserContext:
         """Open a new context, in a remote browser too: its existing contexts are not guarded."""
         browser, launch = self.browser, self.launch
         if launch.headless and not launch.remote:  # many sites refuse headless browsers
@@ -291,14 +286,12 @@ class Browsers:
 
     async def open_context(
         self, launch: LaunchSettings, options: dict[str, Any], *, fresh: bool
-    ) -> tuple["BrowserContext", SharedBrowser]:
+    ) -> tuple[BrowserContext, SharedBrowser]:
         """Open a context in the browser of that launch; call `release` when it is closed.
 
         A dead browser is replaced once. `fresh` leaves out the logins that a remote browser has.
         ToolError if none can be started.
         """
-        from playwright.async_api import Error
-
         for last_try in (False, True):
             shared = await self._acquire(launch)
             try:
@@ -325,10 +318,8 @@ class Browsers:
 
     async def open_profile(
         self, folder: Path, launch: LaunchSettings, options: dict[str, Any]
-    ) -> "BrowserContext":
+    ) -> BrowserContext:
         """Start a separate browser on a profile folder; `release_profile` when it is closed."""
-        from playwright.async_api import Error
-
         async with self._lock:
             playwright = await self._running_driver()
         self._profiles += 1
@@ -384,9 +375,7 @@ class Browsers:
             if not failed:
                 await self._stop_driver_if_idle()
 
-    async def _running_driver(self) -> "Playwright":
-        from playwright.async_api import Error, async_playwright
-
+    async def _running_driver(self) -> Playwright:
         if self._playwright is not None:
             try:  # a request that needs no browser
                 await (await self._playwright.request.new_context()).dispose()
@@ -411,7 +400,7 @@ class Browsers:
             await playwright.stop()
 
 
-async def close_quietly(closing: "Browser | BrowserContext") -> None:
+async def close_quietly(closing: Browser | BrowserContext) -> None:
     with contextlib.suppress(Exception):  # it may be dead already
         async with asyncio.timeout(CLOSE_S):
             await closing.close()

@@ -8,16 +8,14 @@ import hashlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from playwright.async_api import BrowserContext, Error
 from pydantic import TypeAdapter
 
 from openmanus_graph.backends.browser.browsers import LaunchSettings
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
-
-if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +46,11 @@ class BrowserState:
         if not -1 <= self.current < max(1, len(self.tabs)):
             raise ValueError("the current tab is not kept")
 
-    async def restore_storage(self, context: "BrowserContext") -> bool | None:
+    async def restore_storage(self, context: BrowserContext) -> bool | None:
         """Give a new browser the cookies and local storage; return whether it took all of them.
 
         None if there are none: what a profile has stays in it.
         """
-        from playwright.async_api import Error
-
         if not (self.cookies or self.local_storage):
             return None
         origins = [

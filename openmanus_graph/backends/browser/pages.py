@@ -30,15 +30,7 @@ from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.safety.open_beneath import size_text
 from openmanus_graph.safety.urls import begins_with_file
-from openmanus_graph.state.addresses import (
-    PORTS,
-    WORKSPACE_HOST,
-    has_scheme,
-    is_own_host,
-    is_path,
-    literal_ip,
-    with_scheme,
-)
+from openmanus_graph.state import addresses
 
 RESPONSE_S = 30.0  # timeout for the first bytes of a response
 _ADDRESS = re.compile(
@@ -80,7 +72,7 @@ async def go_to(browser: BrowserSession, tab: Tab, url: str) -> str:
     # The refused address may be one that the server redirected to.
     if tab.refused and (refusal := _take_refusal(browser, address, tab.page.url)):
         raise refusal
-    is_file = address.startswith(f"http://{WORKSPACE_HOST}/") and address != url.strip()
+    is_file = address.startswith(f"http://{addresses.WORKSPACE_HOST}/") and address != url.strip()
     return f"The file of the workspace is shown at {address}" if is_file else ""
 
 
@@ -91,23 +83,23 @@ def complete_address(url: str, guard: Guard, page_url: str, workspace: Workspace
     """
     text = url.strip()
     is_file = text.lower().startswith("file:")
-    if has_scheme(text) and not is_file:
+    if addresses.has_scheme(text) and not is_file:
         return text
-    if (is_file or is_path(text)) and (found := workspace_url(workspace, text)):
+    if (is_file or addresses.is_path(text)) and (found := workspace_url(workspace, text)):
         return found
-    if is_path(text) and has_scheme(page_url) and page_url != BLANK:
+    if addresses.is_path(text) and addresses.has_scheme(page_url) and page_url != BLANK:
         raise ToolError(
             f"{text[:_SHOWN_ADDRESS_CHARS]!r} is not a whole address. On the site of this page it "
             f"is {urljoin(page_url, text)[:_SHOWN_ADDRESS_CHARS]}"
         )
     match = _ADDRESS.fullmatch(text)
     host = match["host"].strip("[].") if match else ""
-    number = literal_ip(host) is not None
+    number = addresses.literal_ip(host) is not None
     port = int(match["port"] or 80) if match else 80
-    if number or (host and (is_own_host(host.lower()) or guard.allows(host, port))):
+    if number or (host and (addresses.is_own_host(host.lower()) or guard.allows(host, port))):
         return f"http://{text.lstrip('/')}"  # local addresses rarely have TLS
     if "." in host and not (is_file or begins_with_file(text)):
-        return with_scheme(text)
+        return addresses.with_scheme(text)
     if not is_file and (found := workspace_url(workspace, text)):
         return found
     raise TrustedToolError(
@@ -205,7 +197,7 @@ def _take_refusal(
 
 def _endpoint(url: str) -> tuple[str | None, int | None]:
     parts = urlsplit(url)
-    return parts.hostname, parts.port or PORTS.get(parts.scheme)
+    return parts.hostname, parts.port or addresses.PORTS.get(parts.scheme)
 
 
 SETTLE_S = 8.0

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from openmanus_graph.backends.charts.specs import ChartEntry, check_spec, make_spec, with_data
-from openmanus_graph.backends.charts.tables import find_insights, read_table
 from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, put_file
@@ -96,6 +95,8 @@ def draw_table(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
 
     The request has `entry` (of a `ChartEntry`), `name` of the file, and `language`.
     """
+    from openmanus_graph.backends.charts.tables import find_insights, read_table
+
     entry = ChartEntry(**request["entry"])
     table, notes = read_table(file, request["name"])
     spec = make_spec(table, entry)

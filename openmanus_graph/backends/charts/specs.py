@@ -3,12 +3,11 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from openmanus_graph.backends.charts.tables import is_numeric, is_time
 from openmanus_graph.errors import ToolError
 from openmanus_graph.state.validation import validation_problems
 
@@ -85,8 +84,19 @@ _MARKS = {
 }  # fmt: skip
 _LOADING = frozenset({"url", "href", "usermeta"})
 """Fields by which the drawing library, or a page with the chart, loads or opens something."""
-Fragment = Mapping[str, Any]
 Spec = dict[str, Any]
+
+
+def is_numeric(table: "pd.DataFrame", column: str) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(table[column]))
+
+
+def is_time(table: "pd.DataFrame", column: str) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))
 
 
 def make_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
@@ -176,7 +186,7 @@ def _channel(
 
 
 def _places_of_bars(
-    table: "pd.DataFrame", column: str | None, axis: Fragment, *, sorted_by_y: bool
+    table: "pd.DataFrame", column: str | None, axis: dict[str, Any], *, sorted_by_y: bool
 ) -> dict[str, Any]:
     """Return what changes an axis so that bars are as wide as their place."""
     if axis["type"] == "nominal" and sorted_by_y:

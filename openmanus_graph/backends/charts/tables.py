@@ -1,18 +1,22 @@
-"""Reads a table that may be empty, huge, wrongly encoded or full of mixed types."""
+"""Reads a table that may be empty, huge, wrongly encoded or full of mixed types.
+
+For the child only: pandas takes long to load, and may not be installed.
+"""
 
 import io
 import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from itertools import combinations
+from typing import Any, BinaryIO, cast
 
+import numpy as np
+import pandas as pd
+
+from openmanus_graph.backends.charts.specs import is_numeric, is_time
 from openmanus_graph.backends.files.text_file import encoding_of, opened_text
 from openmanus_graph.errors import ToolError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MAX_BYTES = 200 * 1024**2
 MAX_ROWS = 20_000  # of a chart: more only make a picture that cannot be read
@@ -32,7 +36,7 @@ _SIGNS = r"\s*[%$€£¥]\s*|[\u00a0\u202f]"
 _DAY_FIRST = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2\d{2,4}")
 
 
-def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
+def read_table(file: BinaryIO, name: str) -> tuple[pd.DataFrame, list[str]]:
     """Read a table, with warnings about it. Columns of dates become dates."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -62,9 +66,7 @@ def read_table(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
     return table, [*notes, *_convert(table, "dates", _dates)]
 
 
-def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
-    import pandas as pd
-
+def _parse(file: BinaryIO, name: str) -> tuple[pd.DataFrame, list[str]]:
     if name.endswith((".xlsx", ".xls")):
         return pd.read_excel(file, nrows=MAX_ROWS + 1), []
     found = encoding_of(file)
@@ -84,10 +86,8 @@ def _parse(file: BinaryIO, name: str) -> "tuple[pd.DataFrame, list[str]]":
         return table, [*notes, *more]
 
 
-def _from_rows(text: io.TextIOWrapper, name: str) -> "tuple[pd.DataFrame, list[str]]":
+def _from_rows(text: io.TextIOWrapper, name: str) -> tuple[pd.DataFrame, list[str]]:
     """Read row by row: of a table of millions only those that a chart could show."""
-    import pandas as pd
-
     separator, start = "\t", text.tell()
     if not name.endswith(".tsv"):  # by the header: all rows mislead in a table of one column
         header = re.sub(r'"[^"]*"', "", text.readline())
@@ -114,9 +114,8 @@ def _json_in(text: str) -> Any:
             raise error from None
 
 
-def _from_json(value: Any) -> "pd.DataFrame":
+def _from_json(value: Any) -> pd.DataFrame:
     """Make a table of rows, of columns, or of the only list in an object."""
-    import pandas as pd
 
     def as_text_if_nested(cell: Any) -> Any:  # nothing can be grouped by a list
         return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
@@ -134,7 +133,7 @@ def _from_json(value: Any) -> "pd.DataFrame":
     return pd.json_normalize(cast("Any", value)).map(as_text_if_nested)
 
 
-def _renamed(table: "pd.DataFrame") -> list[str]:
+def _renamed(table: pd.DataFrame) -> list[str]:
     """Return a note on columns that share a name: the reader numbers the later ones."""
     names = list(table.columns)
     matches = (re.fullmatch(r"(.+)\.(\d+)", name) for name in names)
@@ -143,7 +142,7 @@ def _renamed(table: "pd.DataFrame") -> list[str]:
 
 
 def _convert(
-    table: "pd.DataFrame", kind: str, read: "Callable[[pd.Series[Any]], pd.Series[Any]]"
+    table: pd.DataFrame, kind: str, read: "Callable[[pd.Series[Any]], pd.Series[Any]]"
 ) -> list[str]:
     """Convert columns of texts of a kind, in place; return notes on what is left out."""
     notes: list[str] = []
@@ -163,8 +162,6 @@ def _convert(
 
 
 def _numbers(text: "pd.Series[Any]") -> "pd.Series[Any]":
-    import pandas as pd
-
     text = text.str.replace(_SIGNS, "", regex=True)
     # Write numbers as Python does: 1,200.5, and 1.200,5 if the comma is a decimal one.
     if text.str.fullmatch(_DECIMAL_COMMA).fillna(False).any():
@@ -174,10 +171,7 @@ def _numbers(text: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.to_numeric(plain, errors="coerce").astype("float64")
 
 
-def _remove_infinite(table: "pd.DataFrame") -> list[str]:
-    import numpy as np
-    import pandas as pd
-
+def _remove_infinite(table: pd.DataFrame) -> list[str]:
     notes: list[str] = []
     for column in table.columns:
         values = table[column]
@@ -189,8 +183,6 @@ def _remove_infinite(table: "pd.DataFrame") -> list[str]:
 
 def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
     """Read dates; days come first if one first number is above 12, or is followed by a dot."""
-    import pandas as pd
-
     text = text.where(text.str.match(_DATE).fillna(False).astype(bool))
     text = text.str.replace(r"[年月]", "-", regex=True).str.replace(r"-?日?$", "", regex=True)
     parts = text.str.extract(_DAY_FIRST)
@@ -201,29 +193,11 @@ def _dates(text: "pd.Series[Any]") -> "pd.Series[Any]":
     return found.fillna(year_last).dt.tz_localize(None)
 
 
-def is_numeric(table: "pd.DataFrame", column: str) -> bool:
-    import pandas as pd
-
-    return bool(pd.api.types.is_numeric_dtype(table[column]))
-
-
-def is_time(table: "pd.DataFrame", column: str) -> bool:
-    import pandas as pd
-
-    return bool(pd.api.types.is_datetime64_any_dtype(table[column]))
-
-
 def _is_text(values: "pd.Series[Any]") -> bool:
-    import pandas as pd
-
     return bool(values.dtype == object or pd.api.types.is_string_dtype(values))
 
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    Numbers = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 MAX_INSIGHTS = 6
 TOP_CATEGORIES = 3
@@ -254,7 +228,7 @@ _WORDS = {
 
 
 def find_insights(
-    table: "pd.DataFrame", x: str | None, y: str | None, language: str
+    table: pd.DataFrame, x: str | None, y: str | None, language: str
 ) -> list[dict[str, Any]]:
     """Return what a table shows: each with id (from 1), kind, text, and the figures."""
     found = [
@@ -278,11 +252,9 @@ def find_insights(
 
 
 def _axis_insights(
-    table: "pd.DataFrame", x: str | None, y: str | None
+    table: pd.DataFrame, x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Look along an axis: a trend, a change of level, outliers."""
-    import numpy as np
-
     if x is None or y is None or x == y or not is_numeric(table, y):
         return
     rows: Any = table[[x, y]].dropna()
@@ -313,8 +285,7 @@ def _axis_label(value: Any) -> str:
 
 def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
     """Fit a line: by the values along the axis if they are numbers, else step by step."""
-    import numpy as np
-    from scipy import stats
+    from scipy import stats  # takes a second to load
 
     at = means.index.to_numpy(dtype=np.float64) if by_value else np.arange(len(means))
     fit: Any = stats.linregress(at, means.to_numpy(dtype=np.float64))
@@ -324,7 +295,7 @@ def _trend(means: Any, *, by_value: bool) -> dict[str, Any] | None:
     return {"slope": float(fit.slope), "per": per, "r2": float(fit.rvalue**2)}
 
 
-def _change(values: "Numbers") -> tuple[int, float, float] | None:
+def _change(values: Numbers) -> tuple[int, float, float] | None:
     """Find where the mean shifts most. The chance is multiplied by the number of places tested."""
     from scipy import stats
 
@@ -341,10 +312,8 @@ def _change(values: "Numbers") -> tuple[int, float, float] | None:
     return at, float(values[:at].mean()), float(values[at:].mean())
 
 
-def _outliers(values: "Numbers") -> Iterator[tuple[int, float]]:
+def _outliers(values: Numbers) -> Iterator[tuple[int, float]]:
     """Yield up to two values far from the median, in units of the median deviation."""
-    import numpy as np
-
     if len(values) < 8:
         return
     median = float(np.median(values))
@@ -358,7 +327,7 @@ def _outliers(values: "Numbers") -> Iterator[tuple[int, float]]:
 
 
 def _largest_insights(
-    table: "pd.DataFrame", x: str | None, y: str | None
+    table: pd.DataFrame, x: str | None, y: str | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     if x is None or y is None or not is_numeric(table, y) or is_numeric(table, x):
         return
@@ -376,9 +345,7 @@ def _largest_insights(
     yield "top", {"x": x, "y": y, "names": names, "share": f"{float(top.sum()) / total:.0%}"}
 
 
-def _correlation_insights(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str, Any]]]:
-    from itertools import combinations
-
+def _correlation_insights(table: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
     from scipy import stats
 
     numbers = [column for column in table.columns if is_numeric(table, column)][:8]
@@ -394,7 +361,7 @@ def _correlation_insights(table: "pd.DataFrame") -> Iterator[tuple[str, dict[str
         yield "correlation", facts
 
 
-def _ordered(table: "pd.DataFrame", column: str) -> bool:
+def _ordered(table: pd.DataFrame, column: str) -> bool:
     """Return True if the rows follow one another along a column: dates, or rising numbers."""
     if is_time(table, column):
         return True

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from openmanus_graph.backends.files import mail, office, office_text, sheets, text_file
 from openmanus_graph.backends.files.child import Document, Extras, run_in_child
 from openmanus_graph.backends.files.office import Package
-from openmanus_graph.backends.files.pdf import open_pdf
 from openmanus_graph.backends.files.text_file import Lines
 from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.output import MIN_OBSERVATION_CHARS
@@ -205,8 +204,14 @@ def _joined(text: Any, joiner: str = "") -> str:  # a string or a list of lines
     return text if isinstance(text, str) else joiner.join(map(str, text or ()))
 
 
+def _open_pdf(file: BinaryIO, password: str | None, extras: Extras) -> Document:
+    from openmanus_graph.backends.files.pdf import open_pdf  # loads PDFium, in the child only
+
+    return open_pdf(file, password, extras)
+
+
 OPENERS: dict[str, Callable[[BinaryIO, str | None, Extras], Document]] = {
-    "pdf": open_pdf,
+    "pdf": _open_pdf,
     "html": lambda file, _password, _extras: open_html(file),
     "ipynb": lambda file, _password, _extras: open_ipynb(file),
     "mail": lambda file, _, extras: mail.open_mail(file, markdown, extras),

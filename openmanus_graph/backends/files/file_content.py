@@ -19,15 +19,9 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from openmanus_graph.backends.files import office
+from openmanus_graph.backends.files import office, text_file
 from openmanus_graph.backends.files.documents import read_document
 from openmanus_graph.backends.files.mail import mail_kind
-from openmanus_graph.backends.files.text_file import (
-    Lines,
-    encoding_of,
-    opened_text,
-    whole_characters,
-)
 from openmanus_graph.errors import ToolError
 from openmanus_graph.safety.open_beneath import named, size_text
 
@@ -318,11 +312,11 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
     try:
         kind = document_kind(file, head, PurePath(named(name)).suffix.lower())
         if kind:
-            begins = read_document(file, kind, None, Lines(), max_chars)
+            begins = read_document(file, kind, None, text_file.Lines(), max_chars)
     except ToolError as error:
         begins = str(error)
     if not begins:
-        encoding = encoding_of(file)
+        encoding = text_file.encoding_of(file)
         begins = head.decode(encoding.name, "replace") if encoding else f"({binary_kind(head)})"
     more = "\n[...]" if len(begins) > max_chars or encoding and size > len(head) else ""
     return f"{name} ({size_text(size)})\n{begins[:max_chars]}{more}"
@@ -331,7 +325,9 @@ def content_head(file: BinaryIO, name: str, max_chars: int) -> str:
 def _found(head: bytes) -> str:
     """Name what a file of the wrong kind begins like."""
     kind = binary_kind(head)
-    is_text = kind == binary_kind(b"") and encoding_of(io.BytesIO(whole_characters(head, cut=True)))
+    is_text = kind == binary_kind(b"") and text_file.encoding_of(
+        io.BytesIO(text_file.whole_characters(head, cut=True))
+    )
     return "a text" if is_text else f"a {kind}"
 
 
@@ -340,7 +336,7 @@ def _document_problem(file: BinaryIO, head: bytes, suffix: str) -> str | None:
         kind = document_kind(file, head, f".{suffix}")
         if kind is None or kind != suffix:
             return f"is no {suffix} file, but {f'one of {kind}' if kind else _found(head)}"
-        text = read_document(file, kind, None, Lines(), _EXCERPT_CHARS)
+        text = read_document(file, kind, None, text_file.Lines(), _EXCERPT_CHARS)
     except ToolError as error:
         return f"cannot be read: {error}"
     return "has no filled cell" if kind in _TABLES and not _SHEET_ROW.search(text) else None
@@ -361,11 +357,11 @@ def _picture_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str
 
 def _text_problem(file: BinaryIO, head: bytes, suffix: str, size: int) -> str | None:
     """Check a text; a file with an unknown suffix may hold anything but white space."""
-    encoding = encoding_of(file)
+    encoding = text_file.encoding_of(file)
     if encoding is None:
         meant = suffix in (*TABLE_DELIMITERS, *_JSON, *_JSON_LINES) or suffix in _TEXT
         return f"is not text, but a {binary_kind(head)}" if meant else None
-    with opened_text(file, encoding) as text:
+    with text_file.opened_text(file, encoding) as text:
         if suffix in TABLE_DELIMITERS:
             return _table_problem(text, TABLE_DELIMITERS[suffix])
         if suffix in _JSON_LINES or (suffix in _JSON and size <= _MOST_BYTES):

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any, BinaryIO
 
+from pypdfium2 import PdfDocument, PdfiumError, raw
+
 from openmanus_graph.backends.files.child import Document, Extras, File
 from openmanus_graph.errors import ToolError
 
@@ -24,7 +26,7 @@ _FEW_CHARS = 50  # of a scan: a stamped page number, or the name of the scanner'
 _NO_TEXT = ("Co", "Cn", "Cs", "Cc")
 _MOST_ANNOTATIONS = 2000  # of a page
 _TAG = re.compile(r"<[^>]*>")
-# Numbers of PDFium, which is loaded in the child only.
+# Numbers of PDFium.
 _MARKED = {9: "highlighted", 10: "underlined", 11: "underlined", 12: "struck out"}
 _KINDS = {1: "note", 3: "text box", 13: "stamp", 14: "inserted", 17: "attached file"} | _MARKED
 _LINK, _STAMP, _POPUP, _WIDGET = 2, 13, 16, 20
@@ -36,8 +38,6 @@ _XFA_NOTE = "(an XFA form, which only Adobe Reader draws: ask for what is filled
 
 
 def open_pdf(file: BinaryIO, password: str | None, extras: Extras) -> Document:
-    from pypdfium2 import PdfDocument, PdfiumError
-
     try:
         pdf = PdfDocument(file, password=password)
     except PdfiumError as error:
@@ -72,8 +72,6 @@ class _Pages:
         return self._read[number]
 
     def _lines(self, number: int) -> Iterator[str]:
-        from pypdfium2 import PdfiumError
-
         try:
             page = self._pdf[number - 1]
         except PdfiumError as error:
@@ -197,8 +195,6 @@ def _annotation_lines(form: Any, page: Any, found: Any) -> Iterator[str]:
 
 
 def _annotations(page: Any) -> Iterator[tuple[int, Any]]:
-    from pypdfium2 import raw
-
     for index in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST_ANNOTATIONS)):
         if annotation := raw.FPDFPage_GetAnnot(page, index):
             yield raw.FPDFAnnot_GetSubtype(annotation), annotation
@@ -206,8 +202,6 @@ def _annotations(page: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _add_field(form: Any, annotation: Any, fields: dict[str, list[str]]) -> None:
-    from pypdfium2 import raw
-
     kind = raw.FPDFAnnot_GetFormFieldType(form, annotation) if form else -1
     if kind == -1:  # not part of the document's form
         fields.setdefault(_entry(annotation, "T"), []).append(_entry(annotation, "V"))
@@ -233,8 +227,6 @@ def _add_field(form: Any, annotation: Any, fields: dict[str, list[str]]) -> None
 
 
 def _entry(annotation: Any, key: str) -> str:
-    from pypdfium2 import raw
-
     return _string(raw.FPDFAnnot_GetStringValue, annotation, key.encode())
 
 
@@ -251,8 +243,6 @@ def _comment(found: Any, annotation: Any, kind: int) -> list[str]:
 
 def _marked(found: Any, annotation: Any) -> str:
     """Return the text under a highlight."""
-    from pypdfium2 import raw
-
     texts: list[str] = []
     for index in range(min(raw.FPDFAnnot_CountAttachmentPoints(annotation), 100)):
         quad = raw.FS_QUADPOINTSF()

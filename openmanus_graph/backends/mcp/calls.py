@@ -7,7 +7,6 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import json
 import mimetypes
 import threading
 import time
@@ -27,7 +26,7 @@ from openmanus_graph.runtime.events import notice
 from openmanus_graph.runtime.tool_runtime import CallRuntime
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.interrupts import Decision, question_request, read_decision, read_text
-from openmanus_graph.state.json_values import as_list, as_object
+from openmanus_graph.state.json_values import as_list, as_object, json_or
 from openmanus_graph.state.validation import schema_problems
 
 PROGRESS_INTERVAL_S = 0.5
@@ -235,11 +234,7 @@ def _content(
     properties = _properties(schema)
     if isinstance(value, dict) and (given := as_object(value)).keys() <= properties.keys():
         return given
-    try:
-        parsed: Any = json.loads(word)
-    except (ValueError, RecursionError):
-        parsed = None
-    if isinstance(parsed, dict):
+    if isinstance(parsed := json_or(word), dict):
         return as_object(parsed)
     if not properties or (decision is not None and decision.type == "approve"):
         return {}

@@ -104,16 +104,8 @@ class ManagedServer:
     async def state_changed(self) -> None:
         await self._state_event.wait()
 
-    def begin_call(self, tool: str, args: dict[str, Any], task_id: str = "") -> OpenCall:
-        """Start a call of a tool. Progress, questions and the result become events.
-
-        With a `task_id`, the server already runs the call as a task.
-        """
-        call = OpenCall(tool, args, task_id)
-        self._start_call(call)
-        return call
-
-    def _start_call(self, call: OpenCall) -> None:
+    def begin_call(self, call: OpenCall) -> None:
+        """Start a call, or follow the task as which the server runs it; it becomes events."""
         call.cancel = server_loop.begin(partial(self._call, call))
 
     def handle_state(self) -> str:
@@ -303,7 +295,7 @@ class ManagedServer:
 
     def _end_call(self, call: OpenCall, connection: Connection, error: Exception) -> None:
         if call.task_id and connection.ended.is_set() and not call.abandoned:
-            self._start_call(call)
+            self.begin_call(call)
         else:
             call.put(Event("done", error=error))
 
@@ -390,8 +382,6 @@ class ManagedServer:
         )
 
     async def _wait_for_tools(self) -> None:
-        if self._tools_current.is_set():
-            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIST_S):
                 await self._tools_current.wait()

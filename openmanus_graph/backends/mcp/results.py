@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from openmanus_graph.backends.files.file_content import image_type
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, TASK_KEY
 from openmanus_graph.runtime.workspace import Workspace, put_file
-from openmanus_graph.state.json_values import as_list, as_object, json_or_text
+from openmanus_graph.state.json_values import as_list, as_object, json_or
 from openmanus_graph.state.tool_traits import Observation
 
 P = TypeVar("P", bound=types.PaginatedResult)
@@ -132,7 +132,7 @@ def _structured_text(result: types.CallToolResult, parts: Sequence[str]) -> str:
     alike: list[Any] = [value]
     if len(wrapped := as_object(value)) == 1:
         alike += wrapped.values()  # plain values are wrapped: {"result": 3}
-    parsed = [json_or_text(part) for part in parts]
+    parsed = [json_or(part, part) for part in parts]
     # A list has one block for each item.
     if any(one in alike for one in (*parts, *parsed)) or (parsed and parsed in alike):
         return ""

@@ -34,10 +34,10 @@ class ServerTool(DescribedTool):
     async def observe(self, args: Mapping[str, Any], runtime: CallRuntime) -> Observation:
         """Call the tool, or resume a call that was kept open while the user was asked."""
         session = runtime.session
-        known: OpenCall | None = session.open_calls.pop(runtime.key, None)
-        call = known or self.managed_server.begin_call(
-            self.listed_tool.name, dict(args), runtime.server_task
-        )
+        call: OpenCall | None = session.open_calls.pop(runtime.key, None)
+        if call is None:
+            call = OpenCall(self.listed_tool.name, dict(args), runtime.server_task)
+            self.managed_server.begin_call(call)
         try:
             result, linked = await follow_call(
                 call, runtime, self.name, self.managed_server.server.name

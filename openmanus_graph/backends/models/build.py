@@ -13,16 +13,14 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, ModelProfile
-from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
 from pydantic import ValidationError
 from typing_extensions import override
 
 from openmanus_graph.backends.models.dialects import is_openai
 from openmanus_graph.backends.models.effort import effort_options
-from openmanus_graph.backends.models.endpoint import environment_proxy, tls_context
+from openmanus_graph.backends.models.endpoint import Connections, environment_proxy, tls_context
 from openmanus_graph.backends.models.failures import redact_secrets
 from openmanus_graph.backends.models.spec import (
     ModelSpec,
@@ -152,13 +150,7 @@ class MissingModel(BaseChatModel):
     why: str
 
     @override
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
         raise ConfigError(self.why)
 
     @property
@@ -218,7 +210,6 @@ def build_openai_client(spec: ModelSpec, settings: ModelSettings, key: str | Non
         raise ValueError(f"timeout = {timeout!r} is not a number of seconds")
     if _uses_responses_api(spec, settings):
         return _responses_client(spec, settings, key, timeout)
-    from openmanus_graph.backends.models.endpoint import Connections
     from openmanus_graph.backends.models.openai_compatible import OpenAICompatibleModel
 
     options = {name: value for name, value in settings.options.items() if name not in _SETTLED}

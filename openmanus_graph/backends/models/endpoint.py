@@ -15,7 +15,7 @@ import aiohttp
 
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.addresses import is_loopback, without_secrets
-from openmanus_graph.state.json_values import json_or_text
+from openmanus_graph.state.json_values import json_or
 
 log = logging.getLogger(__name__)
 _HEADER_LIMIT = 65_536
@@ -91,29 +91,19 @@ class TransportError(Exception):
         self.url = url
 
 
-class Body:
-    """The body of an answer, decompressed, as an iterator over the pieces that arrive."""
+async def _body(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """Yield the body of an answer, decompressed, in the pieces that arrive.
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
-
-    def __aiter__(self) -> Self:
-        """Return itself: it can be read once."""
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Return the next bytes. TransportError: the answer broke off or is unreadable."""
-        try:
-            piece = await self._answer.content.readany()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise _transport_error(error, str(self._answer.url)) from error
-        if not piece:
-            raise StopAsyncIteration
-        return piece
-
-    def close(self) -> None:
-        """Give up the unread rest. The connection is kept if there is none."""
-        self._answer.close()
+    Closing it gives up the unread rest. The connection is kept if there is none. TransportError:
+    the answer broke off or is unreadable.
+    """
+    try:
+        while piece := await answer.content.readany():
+            yield piece
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise _transport_error(error, str(answer.url)) from error
+    finally:
+        answer.close()
 
 
 @dataclass
@@ -138,7 +128,7 @@ class Connections:
         *,
         query: Mapping[str, str] | None = None,
         idle_timeout_s: float | None = None,
-    ) -> Body:
+    ) -> AsyncGenerator[bytes]:
         """Send a request and return the body of a success, of which nothing has been read.
 
         StatusError: the server refused it. TransportError: it could not be reached, did not answer
@@ -162,9 +152,10 @@ class Connections:
                 answer.close()
                 raise _redirected(answer.history[-1].status, str(answer.url))
             if answer.status < 400:
-                return Body(answer)
+                return _body(answer)
             async with answer:
-                body = json_or_text((await answer.read()).decode("utf-8", "replace").strip())
+                text = (await answer.read()).decode("utf-8", "replace").strip()
+                body = json_or(text, text)
         except aiohttp.TooManyRedirects as error:
             raise _redirected(error.history[-1].status, str(error.history[-1].url)) from error
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:

@@ -44,6 +44,7 @@ from openmanus_graph.backends.models.dialects import Dialect, Reasoning, known_d
 from openmanus_graph.backends.models.endpoint import Connections
 from openmanus_graph.backends.models.openai_replies import ReplyReader, read_events
 from openmanus_graph.conversation.caches import ConversationCache
+from openmanus_graph.state.json_values import json_or
 
 WireMessage = dict[str, Any]
 
@@ -151,11 +152,8 @@ def _object_text(arguments: object) -> str:
     if not isinstance(arguments, str):
         return _sendable(json.dumps(arguments or {}, ensure_ascii=False))
     text = _sendable(arguments)
-    try:
-        if isinstance(json.loads(text, strict=False), dict):
-            return text
-    except (ValueError, RecursionError):
-        pass
+    if isinstance(json_or(text, strict=False), dict):
+        return text
     return json.dumps({"not_a_json_object": text}, ensure_ascii=False) if text.strip() else "{}"
 
 

@@ -8,7 +8,7 @@ import codecs
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,9 +18,8 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
 from openmanus_graph.backends.models.chunks import WHOLE_CALLS, SurrogateBuffer, parse_arguments
-from openmanus_graph.backends.models.endpoint import Body
 from openmanus_graph.backends.models.failures import FailureKind, ReplyError
-from openmanus_graph.state.json_values import as_list, as_object
+from openmanus_graph.state.json_values import as_list, as_object, json_or
 
 Event = dict[str, Any]
 Fields = Mapping[str, Any]
@@ -42,7 +41,7 @@ _ABOUT = {
 """Fields of events, and their names in a reply's metadata."""
 
 
-async def read_events(body: Body) -> AsyncIterator[Event]:
+async def read_events(body: AsyncGenerator[bytes]) -> AsyncIterator[Event]:
     """Yield the JSON objects of an answer, and DONE where the server sends it.
 
     ReplyError: the body is neither one JSON object nor a stream of them.
@@ -68,7 +67,7 @@ async def read_events(body: Body) -> AsyncIterator[Event]:
         if not seen:
             raise ReplyError(f"the server sent no event of a reply: {_shown(start)}")
     finally:
-        body.close()
+        await body.aclose()
 
 
 _END = b"\n\n"
@@ -327,10 +326,7 @@ class _PartialCall:
 
     def _is_complete(self) -> bool:
         text = "".join(self.arguments).strip()
-        try:
-            return text.endswith("}") and json.loads(text, strict=False) is not None
-        except (ValueError, RecursionError):
-            return False
+        return text.endswith("}") and json_or(text, strict=False) is not None
 
 
 class ToolCallAssembler:

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from openmanus_graph.backends.persistence.backend import (
-    DamagedRowError,
-    Database,
-    read_json,
-    read_object,
-)
+from openmanus_graph.backends.persistence import backend
 from openmanus_graph.backends.persistence.deliveries import FORGET_DELIVERY
 from openmanus_graph.backends.persistence.text_index import DELETE_TEXTS, INDEX_THREAD
 from openmanus_graph.backends.persistence.texts import PIECE_CHARS, wanted, words_of
@@ -178,7 +173,7 @@ class Thread:
 class Threads:
     """The table of threads. All methods block; call them off the event loop."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: backend.Database) -> None:
         self.database, self._run = database, database.run
         self.lines = database.texts.lines
 
@@ -301,9 +296,9 @@ class Threads:
 
         rows = self._run("SELECT message FROM user_messages WHERE thread = ?", (thread,))
         try:
-            return messages_from_dict([read_json(rows[0][0])])[0] if rows else None
+            return messages_from_dict([backend.read_json(rows[0][0])])[0] if rows else None
         except Exception as error:  # damaged fields may make the message's class raise anything
-            raise DamagedRowError(
+            raise backend.DamagedRowError(
                 f"The newest message of thread {thread} is damaged: its row cannot be read. Say it "
                 f"again with: openmanus run --thread {shlex.quote(thread)} TASK."
             ) from error
@@ -412,7 +407,7 @@ class Threads:
         """Return how many threads work in each folder or in one below it."""
         used = Counter[str]()
         for (stored,) in self._run("SELECT options FROM threads"):
-            folder = (read_object(stored) or {}).get("workspace")
+            folder = (backend.read_object(stored) or {}).get("workspace")
             if isinstance(folder, str):
                 used.update([folder, *map(str, Path(folder).parents)])
         return used
@@ -427,7 +422,7 @@ def _titled(thread: str, title: str) -> tuple[str, str, str]:
 
 
 def _thread(row: Sequence[Any]) -> Thread:
-    texts, options = list(map(_readable, row[:7])), read_object(row[3])
+    texts, options = list(map(_readable, row[:7])), backend.read_object(row[3])
     title = _readable(row[7]) or texts[2]
     if options is None or texts != list(row[:7]) or not all(map(_is_time, row[5:7])):
         options, texts[4] = options or {}, DAMAGED

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ _ETC = (
 _USERNS = (
     "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
 )
-_START_S = 60.0
-"""A machine that is short of memory needs many seconds."""
+_START_S = 60.0  # a machine that is short of memory needs many seconds
 _ETC_NETWORK = ("resolv.conf", "hosts", "gai.conf")
 
 
@@ -112,14 +111,11 @@ class Bwrap(_Mounted):
             return Probe("bwrap", False, f"bubblewrap does not start: {error}", fix, busy)
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip()[-300:]
-            detail, busy = f"bubblewrap may not make namespaces: {why}", _needs_memory(why)
+            # Memory or processes may have run out, which others will free.
+            busy = any(os.strerror(code) in why for code in (errno.EAGAIN, errno.ENOMEM))
+            detail = f"bubblewrap may not make namespaces: {why}"
             return Probe("bwrap", False, detail, _USERNS, busy)
         return Probe("bwrap", True, "bubblewrap works")
-
-
-def _needs_memory(why: str) -> bool:
-    """Return True if memory or processes ran out, which others will free."""
-    return any(os.strerror(code) in why for code in (errno.EAGAIN, errno.ENOMEM))
 
 
 def _end_orphans(root: Path) -> None:
@@ -186,12 +182,11 @@ def _kernel_files() -> list[str]:
 
 def _system() -> list[str]:
     argv: list[str] = []
-    for name in _SYSTEM:
-        path = Path(name)
+    for path in map(Path, _SYSTEM):
         if path.is_symlink():
-            argv += ["--symlink", str(path.readlink()), name]
+            argv += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
-            argv += ["--ro-bind", name, name]
+            argv += ["--ro-bind", str(path), str(path)]
     return argv
 
 
@@ -247,8 +242,7 @@ class Docker(_Mounted):
         name = f"openmanus-{uuid.uuid4().hex[:12]}"
         options = container_options(self._layout, self._settings, env)
         command = (_engine() or "docker", "run", "--name", name, "-i", *options)
-        end = [command[0], "rm", "--force", name]
-        remove = partial(subprocess.run, end, capture_output=True)
+        remove = partial(subprocess.run, [command[0], "rm", "--force", name], capture_output=True)
         return Launch((*command, self._settings.image, *argv), kill=remove)
 
     @classmethod
@@ -261,9 +255,8 @@ class Docker(_Mounted):
             inspect = [program, "image", "inspect", settings.image]
             done = subprocess.run(inspect, capture_output=True, timeout=20, start_new_session=True)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Probe(
-                "docker", False, f"the engine does not answer: {error}", "start the engine"
-            )
+            detail = f"the engine does not answer: {error}"
+            return Probe("docker", False, detail, "start the engine")
         if done.returncode == 0:
             return Probe("docker", True, f"image {settings.image} is here; it needs ipykernel")
         said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -291,8 +284,7 @@ def container_options(
     for inside, here, writable in layout.git:
         options += ["--volume", f"{here}:{inside}{'' if writable else ':ro'}"]
     for path in _masked(layout):
-        hide = ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
-        options += hide
+        options += ["--tmpfs", str(path)] if path.is_dir() else ["--volume", f"/dev/null:{path}:ro"]
     kept = {key: value for key, value in environment.items() if key != "PATH"}
     kept |= {"PIP_USER": "1", "PYTHONUSERBASE": f"{python}/container"}
     for key, value in kept.items():
@@ -315,9 +307,7 @@ _FILES = (
     "/etc/group", "/etc/mime.types", "/etc/os-release", "/etc/ssl/openssl.cnf", "/dev/urandom",
     "/dev/random",
 )  # fmt: skip
-_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
-_FILE_POWERS = 0b1011
-"""CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER."""
+_FILE_POWERS = 0b1011  # CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 
 
@@ -339,7 +329,8 @@ class Nono(Backend):
         git = [here for _, here, writable in layout.git if not writable]
         shown = (*layout.prefixes, *layout.readable, *outputs, *read, *git)
         folders = [*_FOLDERS, *map(str, shown)]
-        files = [*_FILES, *(() if self._settings.network == "off" else _NETWORK_FILES)]
+        resolving = () if self._settings.network == "off" else _ETC_NETWORK
+        files = [*_FILES, *(f"/etc/{name}" for name in resolving)]
         rules = {
             "package": str(_package()),
             "read": [path for path in (*folders, *files) if Path(path).exists()],
@@ -363,8 +354,7 @@ class Nono(Backend):
             fix = "pip install 'openmanus-graph[nono]'"
             return Probe("nono", False, "the package nono-py is not installed", fix)
         nono_py: Any = importlib.import_module("nono_py")
-        supported = bool(nono_py.is_supported())
-        return Probe("nono", supported, str(nono_py.support_info().details))
+        return Probe("nono", nono_py.is_supported(), str(nono_py.support_info().details))
 
     @property
     def warning(self) -> str:
@@ -385,11 +375,6 @@ class Unconfined(Backend):
 
     name = "none"
 
-    def __init__(self, layout: Layout, settings: SandboxSettings) -> None:
-        super().__init__(layout, settings)
-        # Read once: all programs of a thread have the same.
-        self._path = [os.environ["PATH"]] if "PATH" in os.environ else []
-
     @property
     def warning(self) -> str:
         return (
@@ -397,9 +382,9 @@ class Unconfined(Backend):
             "and reach the network. `openmanus doctor --fix` installs one."
         )
 
-    @property
-    def path(self) -> Sequence[str]:
-        return self._path
+    @cached_property  # read once: all programs of a thread have the same
+    def path(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleMethodOverride]  # it is read alike
+        return [os.environ["PATH"]] if "PATH" in os.environ else []
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], output: int | None) -> Launch:
         """Return the command. It ends when we end, if the system supports that."""
@@ -432,10 +417,9 @@ def backend_name(settings: SandboxSettings) -> str:
     """
     if settings.mode != "auto":
         return settings.mode
-    tries = probes(settings)
     # A container engine is used only if the settings name it: its image has other packages.
     for name in ("bwrap", "nono"):
-        found = tries[name]()
+        found = _BACKENDS[name].probe(settings)
         if found.undecided:
             raise ConfigError(
                 f"This machine is too busy to start a sandbox: {found.detail}. Nothing was run. "
@@ -450,7 +434,7 @@ def require_sandbox(settings: SandboxSettings) -> None:
     """Raise ConfigError if a named mode does not work here. `auto` always finds one. Blocks."""
     if settings.mode == "auto":
         return
-    found = probes(settings)[settings.mode]()
+    found = _BACKENDS[settings.mode].probe(settings)
     if not found.works:
         fix = f"`{found.fix}` or " if found.fix else ""
         raise ConfigError(

@@ -5,6 +5,7 @@ Doing this between fork and exec instead would not be safe in a process with thr
 """
 
 import contextlib
+import ctypes
 import errno
 import importlib
 import json
@@ -71,8 +72,6 @@ def join_network(process: int) -> None:
 
     Other rights that this gives end with the exec of the sandbox's own program.
     """
-    import ctypes
-
     users = [os.stat(f"/proc/{name}/ns/user").st_ino for name in ("self", process)]  # noqa: PTH116  # as above
     spaces = _CLONE_NEWNET | (_CLONE_NEWUSER if users[0] != users[1] else 0)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -105,8 +104,6 @@ def reset_signals() -> None:
 
 def leave_keyring() -> None:
     """Join an empty session keyring. If there can be none, `refuse_keys` must be enough."""
-    import ctypes
-
     _, add_key = _KEY_CALLS.get(os.uname().machine, (0, 0))
     if add_key:
         ctypes.CDLL(None).syscall(add_key + 2, _KEYCTL_JOIN_SESSION_KEYRING, None)
@@ -119,8 +116,6 @@ def refuse_keys() -> None:
     number, and keys by theirs. Calls of an unknown kind are all refused. OSError: the kernel has no
     such filters.
     """
-    import ctypes
-
     load, mask, equal, at_least, above, answer = 0x20, 0x54, 0x15, 0x35, 0x25, 0x06
     number, kind = 0, 4  # their offsets in the filter's input
     refused, allowed = 0x00050000 | errno.EPERM, 0x7FFF0000
@@ -147,8 +142,6 @@ def refuse_keys() -> None:
 def keep_powers(kept: int) -> None:
     """Drop all capabilities of root's programs but these (a bit for each); others have none."""
     if sys.platform == "linux":
-        import ctypes
-
         for number in range(_MOST_CAPABILITIES):
             if not kept >> number & 1:
                 ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
@@ -158,8 +151,6 @@ def _die_with(parent: int) -> None:
     """Ask Linux to hang up when the thread that started us ends; bash then ends its jobs too."""
     if not sys.platform.startswith("linux"):
         return
-    import ctypes
-
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:  # it died before we asked
         os._exit(1)

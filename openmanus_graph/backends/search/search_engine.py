@@ -16,6 +16,7 @@ import httpx2
 from openmanus_graph.backends.models.endpoint import tls_context
 from openmanus_graph.backends.models.failures import retry_after_s
 from openmanus_graph.errors import ConfigError
+from openmanus_graph.state.json_values import json_or
 from openmanus_graph.state.search_engines import SearchLocale
 
 MAX_TITLE_CHARS = 200
@@ -237,10 +238,7 @@ def _refusal(
 
 
 def _said(body: bytes, secrets: Any) -> str:
-    try:
-        words = _first_text(json.loads(body))
-    except (ValueError, RecursionError):
-        return ""  # an error page is of no use
+    words = _first_text(json_or(body))  # an error page is of no use
     for secret in secrets:
         for part in {secret, secret.removeprefix("Bearer ")} - {""}:
             words = words.replace(part, "***")

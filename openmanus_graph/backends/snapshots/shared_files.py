@@ -23,7 +23,7 @@ from openmanus_graph.backends.snapshots import take, thread_snapshots
 from openmanus_graph.backends.snapshots.objects import MissingObjectError
 from openmanus_graph.backends.snapshots.remote_objects import FilesUnavailableError, RemoteObjects
 from openmanus_graph.backends.snapshots.restore import restore_snapshot
-from openmanus_graph.config.homes import make_folder
+from openmanus_graph.config.homes import make_folder, write_once
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.runtime.events import Emit, notice
 from openmanus_graph.runtime.session import WORKER_SEPARATOR, Session
@@ -327,16 +327,9 @@ def home_id(home: Path) -> str:
     OSError: it cannot be written.
     """
     file = home / _HOME_ID
-    with suppress(FileNotFoundError):
-        if found := file.read_text("ascii", "replace").strip():
-            return found
     make_folder(home)
-    part = home / f"{_HOME_ID}.{secrets.token_hex(8)}"
-    part.write_text(secrets.token_hex(16), "ascii")
-    with suppress(FileExistsError):  # another process was faster
-        os.link(part, file)
-    part.unlink()
-    return file.read_text("ascii").strip()
+    write_once(file, secrets.token_hex(16))
+    return file.read_text("ascii", "replace").strip()
 
 
 def _elsewhere(thread: str, place: FileLocation) -> str:

@@ -32,11 +32,7 @@ from typing_extensions import override
 from openmanus_graph.backends.persistence.accounts import MACHINE, User
 from openmanus_graph.errors import ToolError
 from openmanus_graph.graphs.catalog import agent_tools, describe_agent
-from openmanus_graph.interfaces.a2a_server.tasks import (
-    THREADS,
-    DatabaseTaskStore,
-    TaskContextBuilder,
-)
+from openmanus_graph.interfaces.a2a_server import tasks
 from openmanus_graph.interfaces.service import runs
 from openmanus_graph.interfaces.service.accounts import accounts, acting_as, current_user
 from openmanus_graph.interfaces.service.http import App, RequestGuard
@@ -137,7 +133,7 @@ class _RunningTask:
 class Executor(AgentExecutor):
     """Runs one agent. A context is a thread; it has one task at a time."""
 
-    def __init__(self, agent: str, options: RunOptions, store: DatabaseTaskStore) -> None:
+    def __init__(self, agent: str, options: RunOptions, store: tasks.DatabaseTaskStore) -> None:
         self.agent, self.options, self.store = agent, options, store
         self.cut_off: set[str] = set()
         """Tasks that were running when the server ended."""
@@ -161,7 +157,7 @@ class Executor(AgentExecutor):
                 await updater.start_work(_agent_message(updater, text))
 
         outbox = runs.Outbox(send_progress)
-        thread = THREADS + context_id
+        thread = tasks.THREADS + context_id
         run = runs.RemoteRun(self.agent, thread, self.options, outbox.put, trigger="a2a")
         running = self._running[context_id] = _RunningTask(context.task_id, run)
         try:
@@ -364,10 +360,10 @@ def build_app(
 ) -> App:
     """Make the server's app. Blocks. The card needs no token."""
     card = agent_card(agent, url, version, guarded=token is not None)
-    store = DatabaseTaskStore()
+    store = tasks.DatabaseTaskStore()
     executor = Executor(agent, options, store)
     handler = DefaultRequestHandler(
-        executor, store, card, request_context_builder=TaskContextBuilder(store)
+        executor, store, card, request_context_builder=tasks.TaskContextBuilder(store)
     )
     dispatcher = Dispatcher(handler, enable_v0_3_compat=True)
 
@@ -382,7 +378,7 @@ def build_app(
             message = helpers.new_text_message(text, None, task.context_id, task.id, role)
             at_once = types.SendMessageConfiguration(return_immediately=True)
             request = types.SendMessageRequest(message=message, configuration=at_once)
-            owner = await asyncio.to_thread(accounts().owner_of, THREADS + task.context_id)
+            owner = await asyncio.to_thread(accounts().owner_of, tasks.THREADS + task.context_id)
             with acting_as(User(owner, "user") if owner else MACHINE):
                 await handler.on_message_send(request, ServerCallContext())
         try:

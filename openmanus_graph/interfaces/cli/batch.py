@@ -66,14 +66,11 @@ BudgetOption = Annotated[
     float | None,
     typer.Option("--max-cost-usd", min=0, help="Dollars of all runs together. Default: no limit."),
 ]
+_NOT_OF_MANY = ("workspace", "max_cost_usd", "json", "sources")
+_takes_options_of_runs = takes(RunOptions, OutputOptions, StorageOptions, without=_NOT_OF_MANY)
 
 
-@takes(
-    RunOptions,
-    OutputOptions,
-    StorageOptions,
-    without=("workspace", "max_cost_usd", "json", "sources"),
-)
+@_takes_options_of_runs
 def batch(
     options: RunOptions,
     output: OutputOptions,
@@ -208,12 +205,7 @@ class _Figures(ProgressColumn):
         return Text(f"{rate}, {cost}, {timedelta(seconds=left_s)} left")
 
 
-@takes(
-    RunOptions,
-    OutputOptions,
-    StorageOptions,
-    without=("workspace", "max_cost_usd", "json", "sources"),
-)
+@_takes_options_of_runs
 def evaluate(
     options: RunOptions,
     output: OutputOptions,

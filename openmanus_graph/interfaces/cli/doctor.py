@@ -16,7 +16,7 @@ import typer
 from openmanus_graph.config import resolve
 from openmanus_graph.config.files import OLD_CONFIG, is_untrusted
 from openmanus_graph.config.homes import OLD_FILES, home_place, old_files, untrusted_home
-from openmanus_graph.errors import ConfigError, ToolError
+from openmanus_graph.errors import ConfigError, StorageError, ToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.search_engines import SearchSettings
@@ -259,7 +259,6 @@ def _home() -> Iterator[Finding]:
 def _database() -> Iterator[Finding]:
     """Check a database that is configured; the home folder's own needs no check."""
     from openmanus_graph.backends.persistence.database import open_database
-    from openmanus_graph.errors import StorageError
 
     try:
         url = resolve.storage_settings().database_url

@@ -13,7 +13,7 @@ from openmanus_graph.backends.persistence.texts import line_with, search_terms
 from openmanus_graph.config import homes
 from openmanus_graph.config.resolve import database_url, resolve_settings
 from openmanus_graph.errors import ConfigError, ToolError
-from openmanus_graph.interfaces.cli.threads import JsonLinesOption
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, command_group
 from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.interfaces.service.own_process import prepare_home
@@ -21,9 +21,7 @@ from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.addresses import DatabaseUrl
 from openmanus_graph.state.context import Context
 
-app = typer.Typer(
-    help="Documents that you, and agents, search.", no_args_is_help=True, rich_markup_mode=None
-)
+app = command_group("Documents that you, and agents, search.")
 _ALLOWED = "Hosts on private networks that may be accessed."
 
 

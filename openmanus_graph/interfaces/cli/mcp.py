@@ -27,7 +27,7 @@ from openmanus_graph.config.server_json import RegistryEntry
 from openmanus_graph.errors import ConfigError, ToolError
 from openmanus_graph.interfaces.cli.process import StdinLines
 from openmanus_graph.interfaces.cli.skills import YesOption, agrees, ask_before_run, ask_inputs
-from openmanus_graph.interfaces.cli.threads import JsonOption
+from openmanus_graph.interfaces.cli.threads import JsonOption, command_group
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.json_values import as_list, as_object
@@ -47,11 +47,7 @@ INSTALL_S = 300
 """For the first start of a server, whose package is fetched."""
 NO_SERVER = "No MCP server is configured: mcp.json or [mcp.servers.NAME] names them."
 
-app = typer.Typer(
-    help="Servers of the Model Context Protocol, whose tools agents use.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Servers of the Model Context Protocol, whose tools agents use.")
 ConfigOption = Annotated[
     str | None, typer.Option(help="Configuration file instead of ./openmanus.toml.")
 ]

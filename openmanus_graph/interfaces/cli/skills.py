@@ -26,16 +26,12 @@ from openmanus_graph.config.mcp import INPUT, missing_inputs
 from openmanus_graph.config.model import store_key
 from openmanus_graph.config.resolve import WORKING_FOLDER_FILES, read_layers
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.threads import JsonLinesOption
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, command_group
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.safety.open_beneath import read_beneath
 from openmanus_graph.state.addresses import RedisUrl
 
-app = typer.Typer(
-    help="Skills: folders of instructions and scripts for certain tasks.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Skills: folders of instructions and scripts for certain tasks.")
 
 
 _REPOSITORY = re.compile(r"(https|ssh|file)://.+|[\w.-]+@[\w.-]+:.+")

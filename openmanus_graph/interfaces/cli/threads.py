@@ -20,6 +20,7 @@ import typer
 
 from openmanus_graph.errors import ConfigError, TrustedToolError
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
+from openmanus_graph.runtime.output import printable
 
 if TYPE_CHECKING:
     from openmanus_graph.backends.persistence.threads import Thread
@@ -63,11 +64,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
 NoteArgument = Annotated[str, typer.Argument(help="Its path, for example /memories/NAME.md.")]
 
-memory = typer.Typer(
-    help="Notes that agents keep for later conversations.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+
+def command_group(about: str) -> typer.Typer:
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
+
+
+memory = command_group("Notes that agents keep for later conversations.")
 
 
 threads = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -163,7 +165,6 @@ def storage(as_json: JsonOption = False) -> int:
     """Show what is stored, and where the megabytes are."""
     from openmanus_graph.backends.snapshots.objects import SNAPSHOTS, SnapshotStore
     from openmanus_graph.interfaces.service.retention import Storage, folder_bytes
-    from openmanus_graph.runtime.output import printable
 
     with closing(Storage()) as opened:
         used = opened.used()
@@ -256,8 +257,6 @@ def list_threads(
 def _print(known: "Sequence[Thread]", ids: Sequence[str], lines: Mapping[str, str]) -> None:
     from rich.cells import cell_len, set_cell_size
 
-    from openmanus_graph.runtime.output import printable
-
     on_terminal = sys.stdout.isatty()
     rows: list[tuple[str, ...]] = [("thread", "status", "agent", "updated", "title")]
     for name, one in zip(ids, known, strict=True):
@@ -318,7 +317,6 @@ def list_notes(as_json: JsonOption = False) -> int:
     """List the notes, the newest change first."""
     from openmanus_graph.config.resolve import database_url
     from openmanus_graph.interfaces.service.threads import note_row, own_notes
-    from openmanus_graph.runtime.output import printable
 
     url = database_url()
     notes = [] if url.is_local and not url.file.exists() else own_notes().notes()
@@ -340,7 +338,6 @@ def show_note(path: NoteArgument, as_json: JsonOption = False) -> int:
     """Print a note."""
     from openmanus_graph.interfaces.service.own_process import RunError
     from openmanus_graph.interfaces.service.threads import note_row, own_notes
-    from openmanus_graph.runtime.output import printable
 
     with _refusals(ConfigError):
         note = own_notes().find(path)
@@ -417,8 +414,6 @@ def _refusals(kind: type[Exception]) -> Generator[None]:
 
 def show_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
     """Write rows as JSON lines, or these columns as a table."""
-    from openmanus_graph.runtime.output import printable
-
     if as_json:
         sys.stdout.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         return

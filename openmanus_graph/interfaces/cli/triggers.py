@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -16,14 +15,13 @@ import typer
 from openmanus_graph.backends.persistence.deliveries import Delivery, Event, open_deliveries
 from openmanus_graph.config.triggers import add_trigger, read_automation
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.threads import JsonLinesOption, show_rows
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, command_group, show_rows
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.runtime.output import printable
 from openmanus_graph.state.triggers import Trigger
 
-_group = partial(typer.Typer, no_args_is_help=True, rich_markup_mode=None)
-app = _group(help="Runs that begin without a person: on a schedule, or when something arrives.")
-channels = _group(help="Where people talk to the agent: Telegram, Slack, mail.")
+app = command_group("Runs that begin without a person: on a schedule, or when something arrives.")
+channels = command_group("Where people talk to the agent: Telegram, Slack, mail.")
 TriggerName = Annotated[str, typer.Argument(help="The trigger's name.")]
 EventOption = Annotated[
     str | None, typer.Option("--event", help="File with the event's fields as a JSON object.")

@@ -6,15 +6,12 @@ from typing import Annotated
 import typer
 
 from openmanus_graph.backends.persistence.accounts import Role
-from openmanus_graph.interfaces.cli.threads import JsonLinesOption, show_rows
+from openmanus_graph.interfaces.cli.threads import JsonLinesOption, command_group, show_rows
 from openmanus_graph.interfaces.cli.usage import quota
+from openmanus_graph.interfaces.service.accounts import accounts
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 
-app = typer.Typer(
-    help="People who may use the server, each with threads of their own.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("People who may use the server, each with threads of their own.")
 app.command()(quota)
 UserName = Annotated[str, typer.Argument(help="The user's name.")]
 ROLES = "admin also changes the server, user runs agents, viewer only reads."
@@ -28,8 +25,6 @@ def add(
     subject: Annotated[str, typer.Option(help="Who it is at the OIDC issuer: ISSUER#SUB.")] = "",
 ) -> int:
     """Add a user and print the token, which is shown only now."""
-    from openmanus_graph.interfaces.service.accounts import accounts
-
     table = accounts()
     table.add(name, role, subject)
     return _show(name, table.new_token(name, alone=True))
@@ -39,8 +34,6 @@ def add(
 @takes(StorageOptions)
 def list_users(as_json: JsonLinesOption = False) -> int:
     """List the users."""
-    from openmanus_graph.interfaces.service.accounts import accounts
-
     rows = [one.__dict__ for one in accounts().all()]
     show_rows(rows, ("name", "role", "tokens", "created", "subject"), as_json=as_json)
     return 0
@@ -50,8 +43,6 @@ def list_users(as_json: JsonLinesOption = False) -> int:
 @takes(StorageOptions)
 def change_role(name: UserName, role: Annotated[Role, typer.Argument(help=ROLES)]) -> int:
     """Give a user another role."""
-    from openmanus_graph.interfaces.service.accounts import accounts
-
     accounts().change_role(name, role)
     return 0
 
@@ -60,8 +51,6 @@ def change_role(name: UserName, role: Annotated[Role, typer.Argument(help=ROLES)
 @takes(StorageOptions)
 def rotate(name: UserName) -> int:
     """Print a new token of a user. The earlier ones become invalid."""
-    from openmanus_graph.interfaces.service.accounts import accounts
-
     return _show(name, accounts().new_token(name, alone=True))
 
 
@@ -72,8 +61,6 @@ def revoke(name: UserName) -> int:
 
     The threads are kept. Nobody else can get the name; `users add NAME` lets the user in again.
     """
-    from openmanus_graph.interfaces.service.accounts import accounts
-
     accounts().remove(name)
     sys.stderr.write(f"Removed user {name}. The threads were kept.\n")
     return 0

@@ -26,6 +26,7 @@ from openmanus_graph.runtime.limits import RECURSION_LIMIT
 from openmanus_graph.safety.provenance import person_words
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.interrupts import middleware_answer
+from openmanus_graph.state.json_values import json_or
 from openmanus_graph.state.manus import ManusState, Origin
 from openmanus_graph.state.planning import PlanningState
 from openmanus_graph.state.settings import Settings
@@ -152,12 +153,9 @@ class CheckedStateUpdates:
 
 
 def _checked_body(body: bytes) -> bytes:
-    try:
-        given: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return body  # the server refuses it
+    given = json_or(body)
     if not isinstance(given, dict):
-        return body
+        return body  # the server refuses it
     payload = cast("dict[str, Any]", given)
     if "values" in payload:
         payload["values"] = _checked_values(payload["values"])

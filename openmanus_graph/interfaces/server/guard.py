@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from openmanus_graph.backends.persistence.memory import USERS, user_namespace
-from openmanus_graph.config.homes import make_folder, openmanus_home
+from openmanus_graph.config.homes import make_folder, openmanus_home, write_once
 from openmanus_graph.config.secret_values import SERVER_TOKEN_FILE
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.server.admission import (
@@ -69,7 +69,7 @@ def server_token() -> str:
     path = token_file()
     try:
         make_folder(path.parent)
-        _write_new(path)
+        write_once(path, secrets.token_urlsafe(32) + "\n")
         path.chmod(0o600)  # a copied home may have lost it
         return _checked(path.read_text("ascii").strip(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -90,25 +90,6 @@ def token_source() -> str:
 
 def is_token(given: str) -> bool:
     return http.equals_secret(given, server_token())
-
-
-def _write_new(path: Path) -> None:
-    """Write a new token unless there is one. Another server may do the same at this moment."""
-    if path.exists():
-        return
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return  # the other server's token is used
-        except OSError:
-            draft.replace(path)  # a file system without hard links
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _checked(token: str, source: str) -> str:

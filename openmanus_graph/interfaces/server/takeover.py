@@ -21,6 +21,7 @@ from openmanus_graph.backends.files.file_content import data_url
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
 from openmanus_graph.interfaces.service.accounts import Refused
+from openmanus_graph.runtime.process import EventLoopThread
 from openmanus_graph.runtime.session_registry import borrow_session, find_session
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Visit:
     worker: str
     """Of a plan, if it is that worker's browser; empty for the thread's own."""
     takeover: "Takeover"
+    loop: EventLoopThread
+    """The browser's."""
     stack: contextlib.AsyncExitStack
     watchers: int = 0
     _leaving: asyncio.TimerHandle | None = None
@@ -112,7 +115,9 @@ async def begin_takeover(thread: str, worker: str, *, force: bool) -> Visit:
                 takeover = await browser_loop.run(begin)
             except ToolError as error:
                 raise Refused(409, str(error)) from error
-            visit = visits[takeover.id] = Visit(thread, worker, takeover, stack.pop_all())
+            visit = visits[takeover.id] = Visit(
+                thread, worker, takeover, browser_loop, stack.pop_all()
+            )
     visit.end_unless_watched()
     return visit
 
@@ -123,10 +128,8 @@ async def end_takeovers(thread: str) -> None:
 
 
 async def end_takeover(visit: Visit) -> None:
-    from openmanus_graph.backends.browser.browsers import browser_loop
-
     if visits.pop(visit.takeover.id, None) is not None:
-        await browser_loop.run(visit.takeover.end)
+        await visit.loop.run(visit.takeover.end)
         await visit.stack.aclose()
 
 
@@ -180,12 +183,11 @@ async def follow_frames(thread: str, takeover: str) -> StreamingResponse:
 
 @router.post("/takeover/{takeover}/input", status_code=204)
 async def act(thread: str, takeover: str, inputs: list[GivenInput]) -> Response:
-    from openmanus_graph.backends.browser.browsers import browser_loop
     from openmanus_graph.backends.browser.takeover import Input
 
     visit = find_visit(thread, takeover)
     done = [Input(**one.model_dump()) for one in inputs[:MOST_INPUTS]]
-    await browser_loop.run(lambda: visit.takeover.act(done))
+    await visit.loop.run(lambda: visit.takeover.act(done))
     return Response(status_code=204)
 
 
@@ -196,12 +198,10 @@ async def give_back(thread: str, takeover: str) -> Response:
 
 
 async def _frames(visit: Visit) -> AsyncGenerator[str]:
-    from openmanus_graph.backends.browser.browsers import browser_loop
-
     after = 0
     with visit.watched():
         while not visit.takeover.ended and not store.current().journal.is_closing:
-            frame = await browser_loop.run(lambda: visit.takeover.next_frame(after, FRAME_WAIT_S))  # noqa: B023  # awaited here
+            frame = await visit.loop.run(lambda: visit.takeover.next_frame(after, FRAME_WAIT_S))  # noqa: B023  # awaited here
             if frame is None:
                 yield ": ping\n\n"
                 continue

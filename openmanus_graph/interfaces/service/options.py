@@ -14,7 +14,6 @@ from openmanus_graph.errors import ConfigError
 DATABASE_VARIABLE = "OPENMANUS_DATABASE_URL"
 WORKSPACE_URL_VARIABLE = "OPENMANUS_WORKSPACE_URL"
 PlanName = Literal["auto", "never"]
-PolicyName = Literal["ask", "auto", "never"]
 Transport = Literal["stdio", "http"]
 _KEPT_ONLY = {"kept_only": True}
 """Metadata of a field that no command takes: `replay --continue` keeps it with its new thread."""
