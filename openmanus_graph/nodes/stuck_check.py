@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -200,9 +201,11 @@ REPORTS = {".md", ".txt", ".html", ".htm", ".docx", *TABLES}
 MOST_REPORTS, MOST_REPORT_CHARS, MOST_TABLE_ROWS = 5, 200_000, 30
 """Of a run: reports whose claims are checked, and characters of each. Longer tables are data."""
 UNSUPPORTED = (
-    "The answer was delivered although {not_found} of {checked} things checked in it occur neither "
-    "in the task nor in any result. Check it yourself."
+    "The answer was delivered, but {not_found} of {checked} figures in it and in the run's reports "
+    "occur neither in the task nor in any result: {named}. Check them yourself."
 )
+MOST_NAMED, LONGEST_NAMED = 5, 40
+"""Figures without a source that are named, and characters of each."""
 
 
 def route_after_terminate(
@@ -233,9 +236,20 @@ async def terminate(state: ManusState, runtime: Runtime[Context]) -> dict[str, A
     sources = [*(state.get("sources") or ()), *reported]
     claims = add_claims(state.get("claims") or no_claims(), reported)
     if claims["not_found"]:
-        notice(runtime.stream_writer, UNSUPPORTED.format(**claims))
+        notice(runtime.stream_writer, UNSUPPORTED.format(**claims, named=_named(sources)))
     ended = {"answer": answer, "artifacts": artifacts}
     return {**ended, "claims": claims, "sources": sources} if sources else ended
+
+
+def _named(sources: Sequence[ClaimSource]) -> str:
+    missing = [one for one in sources if one["kind"] == "not_found"]
+    named = [
+        textwrap.shorten(one["text"], LONGEST_NAMED, placeholder="…")
+        + (f" (in {one['file']})" if one.get("file") else "")
+        for one in missing[:MOST_NAMED]
+    ]
+    more = len(missing) - len(named)
+    return ", ".join([*named, f"{more} more"] if more else named)
 
 
 async def sources_of_reports(

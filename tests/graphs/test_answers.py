@@ -84,7 +84,7 @@ async def test_figures_that_stay_are_delivered_with_a_mark() -> None:
     ran = await ask(SHOW, MADE_UP)
     assert (*ended(ran), ran.values["answer"]) == ("finished", "answer", MADE_UP)
     assert ran.values["event"]["claims"] == {"found": 0, "not_found": 1, "checked": 1}
-    assert "1 of 1 things checked" in notices(ran)
+    assert "1 of 1 figures in it" in notices(ran)
     assert len(ran.model.requests) == 2
 
 
