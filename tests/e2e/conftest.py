@@ -40,6 +40,13 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Zygote]:
+    """Starts workers of triggers."""
+    with Zygote("tests.support.trigger_worker:main") as zygote:
+        yield zygote
+
+
 @pytest.fixture
 def real_start(bare_cli: Cli) -> None:
     """Start this test's commands as a shell does: the start itself is tested."""

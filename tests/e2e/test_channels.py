@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from openmanus_graph.backends.persistence.database import close_databases
 from openmanus_graph.backends.persistence.deliveries import Delivery
-from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.triggers.conversations import events_of, open_channel
 from openmanus_graph.state.triggers import Channel
 from tests.support import slack as slack_server
@@ -24,12 +22,9 @@ from tests.support.cli import Cli, until
 from tests.support.mail_server import MailServer
 from tests.support.mailbox import Mailbox, install_dovecot
 from tests.support.openai_script import Call, Reply
-from tests.support.openai_server import OpenAIServer
-from tests.support.receiver import Receiver
 from tests.support.slack import Slack, signed
 from tests.support.telegram import TOKEN, Telegram
-from tests.support.trigger_place import Place
-from tests.support.trigger_worker import POINTS
+from tests.support.trigger_place import KILLS, Place, matrix
 from tests.support.zygote import Zygote
 
 pytestmark = pytest.mark.slow
@@ -162,7 +157,6 @@ def mail(opened: ExitStack, place: Place) -> Talk:
 
 CODE = re.compile(r"`approve (\w+)`")
 KINDS = {"telegram": telegram, "slack": slack, "mail": mail}
-KILLS = (*POINTS, "act", "receiving")
 SAMPLE = {
     ("telegram", "stored", "sqlite"), ("telegram", "begun", "postgresql"),
     ("telegram", "receiving", "sqlite"), ("telegram", "act", "sqlite"),
@@ -171,39 +165,22 @@ SAMPLE = {
 }  # fmt: skip
 """Kinds, kill points and databases that are always tried."""
 CASES = [
-    pytest.param(kind, kill, database, marks=() if sample else pytest.mark.exhaustive)
+    (kind, kill, database)
     for kind in KINDS
     for kill in KILLS
     for database in ("sqlite", "postgresql")
     if kind == "telegram" or database == "sqlite"
-    for sample in [(kind, kill, database) in SAMPLE]
 ]
-
-
-@pytest.fixture(scope="session")
-def workers() -> Iterator[Zygote]:
-    with Zygote("tests.support.trigger_worker:main") as zygote:
-        yield zygote
 
 
 @pytest.fixture
 def place(bare_cli: Cli, workers: Zygote, request: pytest.FixtureRequest) -> Iterator[Place]:
-    with ExitStack() as opened:
-        model = opened.enter_context(OpenAIServer([decide], loop=True, strict=True))
-        receiver = opened.enter_context(Receiver())
-        bare_cli.use(model.base_url)
-        if getattr(request, "param", "sqlite") == "postgresql":
-            server: Any = request.getfixturevalue("postgres")
-            bare_cli.env[DATABASE_VARIABLE] = server.database()
-            bare_cli.env["OPENMANUS_LEASE_S"] = "1"
-        found = Place(bare_cli, workers, receiver, lambda: pytest.fail("no mailbox"))
+    with Place.made(bare_cli, workers, request, decide) as found:
         found.name = "channel/chat"
-        opened.callback(close_databases)
-        opened.callback(found.stop)
         yield found
 
 
-@pytest.mark.parametrize(("kind", "kill", "place"), CASES, indirect=["place"])
+@pytest.mark.parametrize(("kind", "kill", "place"), matrix(CASES, SAMPLE), indirect=["place"])
 def test_each_message_is_one_turn_through_a_kill(place: Place, kind: str, kill: str) -> None:
     with ExitStack() as opened:
         talk = KINDS[kind](opened, place)

@@ -7,23 +7,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from openmanus_graph.backends.persistence.database import close_databases
-from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.interfaces.triggers.sources import webhook_event
 from openmanus_graph.state.triggers import Trigger
 from tests.support.cli import Cli, until
-from tests.support.mailbox import Mailbox, install_dovecot
-from tests.support.openai_server import OpenAIServer
-from tests.support.receiver import Receiver
-from tests.support.trigger_place import T0, Place, decide
-from tests.support.trigger_worker import POINTS
+from tests.support.trigger_place import KILLS, T0, Place, decide, matrix
 from tests.support.zygote import Zygote
 
 pytestmark = pytest.mark.slow
@@ -37,30 +29,9 @@ SAMPLE = {
 """Kinds, kill points and databases that are always tried."""
 
 
-@pytest.fixture(scope="session")
-def workers() -> Iterator[Zygote]:
-    with Zygote("tests.support.trigger_worker:main") as zygote:
-        yield zygote
-
-
 @pytest.fixture
 def place(bare_cli: Cli, workers: Zygote, request: pytest.FixtureRequest) -> Iterator[Place]:
-    with ExitStack() as opened:
-
-        def open_mailbox() -> Mailbox:
-            install_dovecot()
-            return opened.enter_context(Mailbox.running())
-
-        model = opened.enter_context(OpenAIServer([decide], loop=True, strict=True))
-        receiver = opened.enter_context(Receiver())
-        bare_cli.use(model.base_url)
-        if getattr(request, "param", "sqlite") == "postgresql":
-            server: Any = request.getfixturevalue("postgres")
-            bare_cli.env[DATABASE_VARIABLE] = server.database()
-            bare_cli.env["OPENMANUS_LEASE_S"] = "1"
-        found = Place(bare_cli, workers, receiver, open_mailbox)
-        opened.callback(close_databases)
-        opened.callback(found.stop)
+    with Place.made(bare_cli, workers, request, decide) as found:
         yield found
 
 
@@ -132,17 +103,15 @@ def mail(place: Place) -> Iterator[None]:
 KINDS: dict[str, Callable[[Place], Iterator[None]]] = {
     "webhook": webhook, "schedule": schedule, "folder": folder, "mail": mail,
 }  # fmt: skip
-KILLS = (*POINTS, "act", "receiving")
 CASES = [
-    pytest.param(kind, kill, database, marks=() if sample else pytest.mark.exhaustive)
+    (kind, kill, database)
     for kind in KINDS
     for kill in KILLS
     for database in ("sqlite", "postgresql")
-    for sample in [(kind, kill, database) in SAMPLE]
 ]
 
 
-@pytest.mark.parametrize(("kind", "kill", "place"), CASES, indirect=["place"])
+@pytest.mark.parametrize(("kind", "kill", "place"), matrix(CASES, SAMPLE), indirect=["place"])
 def test_each_event_is_one_run_through_a_kill(place: Place, kind: str, kill: str) -> None:
     begun = KINDS[kind](place)
     next(begun)

@@ -1,22 +1,27 @@
 """A configuration with a trigger or a channel, and workers on it that die at a named point."""
 
+import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openmanus_graph.backends.persistence.database import open_database
+import pytest
+
+from openmanus_graph.backends.persistence.database import close_databases, open_database
 from openmanus_graph.backends.persistence.deliveries import Deliveries
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
 from openmanus_graph.state.addresses import DatabaseUrl
 from tests.support.cli import Cli, until
 from tests.support.limits import BACKSTOP_S
-from tests.support.mailbox import Mailbox
+from tests.support.mailbox import Mailbox, install_dovecot
 from tests.support.openai_script import Call, Reply
+from tests.support.openai_server import OpenAIServer
 from tests.support.receiver import Receiver
+from tests.support.trigger_worker import POINTS
 from tests.support.zygote import Forked, Zygote
 
 RING = '''
@@ -47,6 +52,7 @@ async def ring(line: str) -> str:
     return f"rang {line}"
 '''
 T0 = 1_800_000_000.0
+Answer = Callable[[Mapping[str, Any]], Reply]
 
 
 def decide(body: Mapping[str, Any]) -> Reply:
@@ -59,6 +65,18 @@ def decide(body: Mapping[str, Any]) -> Reply:
         return Reply(calls=(Call("ring", {"line": line}),))
     assert "rang" in str(results[0]), results
     return Reply(f"Done: {line}.")
+
+
+KILLS = (*POINTS, "act", "receiving")
+Case = tuple[str, str, str]
+"""A kind of trigger or channel, a kill point, and a database."""
+
+
+def matrix(cases: Iterable[Case], always: Container[Case]) -> list[Any]:
+    """Return cases as parameters of a test: those that are always tried, and exhaustive ones."""
+    return [
+        pytest.param(*one, marks=() if one in always else pytest.mark.exhaustive) for one in cases
+    ]
 
 
 @dataclass
@@ -75,6 +93,29 @@ class Place:
     """Ids of questions."""
     name: str = "t"
     """The trigger whose deliveries count."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def made(
+        cls, cli: Cli, zygote: Zygote, request: pytest.FixtureRequest, answer: Answer
+    ) -> "Generator[Place]":
+        """Make a place whose model answers so; the fixture's parameter names the database."""
+        with contextlib.ExitStack() as opened:
+
+            def open_mailbox() -> Mailbox:
+                install_dovecot()
+                return opened.enter_context(Mailbox.running())
+
+            model = opened.enter_context(OpenAIServer([answer], loop=True, strict=True))
+            cli.use(model.base_url)
+            if getattr(request, "param", "sqlite") == "postgresql":
+                server: Any = request.getfixturevalue("postgres")
+                cli.env[DATABASE_VARIABLE] = server.database()
+                cli.env["OPENMANUS_LEASE_S"] = "1"
+            place = cls(cli, zygote, opened.enter_context(Receiver()), open_mailbox)
+            opened.callback(close_databases)
+            opened.callback(place.stop)
+            yield place
 
     def __post_init__(self) -> None:
         info = self.cli.root / "packages" / "ring_tool-1.0.dist-info"

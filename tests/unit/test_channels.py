@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from email.message import EmailMessage
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -465,11 +466,11 @@ async def test_mail_servers_that_demand_tls_and_a_login(
         await channel().deliver(Outgoing("k", "hello"))
         assert await channel().reconcile(Outgoing("k", "hello")) is True
         assert set(server.logins) == {b"agent@example.org"}
-        wrong = {"password": SecretStr("wrong")}
+        wrong = SecretStr("wrong")
         with pytest.raises(NotSentError, match="535"):
-            await channel(**wrong).deliver(Outgoing("k", "hello"))
+            await channel(password=wrong).deliver(Outgoing("k", "hello"))
         with pytest.raises(ConfigError, match="AUTHENTICATIONFAILED"):
-            await channel(**wrong).reconcile(Outgoing("k", "hello"))
+            await channel(password=wrong).reconcile(Outgoing("k", "hello"))
         with pytest.raises((NotSentError, UncertainError)):
             await channel(tls=False).deliver(Outgoing("k", "hello"))
         for host, trusted, why in (
@@ -492,11 +493,11 @@ async def test_a_look_waits_for_mail_or_the_end_of_the_server(
     """By the clock, the next look would be in an hour."""
     install_dovecot()
     waits, ended = threading.Event(), threading.Event()
-    wait, new_mails = mail_module.wait, mail_module.new_mails
+    new_mails = mail_module.new_mails
 
     def waited(*given: Any) -> Any:
         waits.set()
-        return wait(*given)
+        return connection.wait(*given)
 
     def looked(*given: Any) -> Any:
         try:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +36,8 @@ POLLED = ("mail", "channel")
 """Kinds whose looks wait for a server."""
 LOOK_S, FOLDER_LOOK_S, READ_CONFIGURATION_S = 1.0, 2.0, 10.0
 DEFAULT_JOBS = 4
+Poll = Callable[..., Awaitable[Any]]
+EventsOf = Callable[..., Iterable[Event]]
 T = TypeVar("T", int, str)
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,8 @@ class Worker(Workplace):
                 now = self.clock()
                 due = await asyncio.to_thread(table.due, name, trigger.overlap, now, self._jobs)
                 for one in due:
-                    self._begin(one, trigger)
+                    if one.number not in self._active and len(self._active) < self._jobs:
+                        self._start(self._active, one.number, self._process(one, trigger))
 
     async def _look_once(self, trigger: Trigger, table: Deliveries, is_paused: bool) -> None:
         problem = ""
@@ -118,14 +121,9 @@ class Worker(Workplace):
 
     async def _poll(self, trigger: Trigger, table: Deliveries) -> None:
         """Store what came to a mailbox or channel since the last look, as one worker of all."""
-        poll: Callable[..., Any] = partial(mail.poll, trigger)
-        events_of: Callable[..., Iterable[Event]] = partial(mail.events_of, trigger)
-        if trigger.kind == "channel":
-            channel = conversations.open_channel(self.automation.channels[trigger.deliver_to])
-            if not channel.polls:
-                return
-            poll = channel.poll
-            events_of = partial(conversations.events_of, channel, trigger.name, table=table)
+        poll, events_of = self._source(trigger, table)
+        if poll is None:
+            return
         home = await asyncio.to_thread(openmanus_home)
         async with holding_thread(home, thread_of(trigger.name, "poll")):
             mark = await asyncio.to_thread(table.mark, trigger.name)
@@ -136,6 +134,14 @@ class Worker(Workplace):
             events, now = await asyncio.to_thread(lambda: [*events_of(found)]), self.clock()
             await asyncio.to_thread(table.advance, trigger.name, mark, after, events, now)
 
+    def _source(self, trigger: Trigger, table: Deliveries) -> tuple[Poll | None, EventsOf]:
+        """Return what asks a mailbox or channel (None: it need not), and makes events of that."""
+        if trigger.kind == "mail":
+            return partial(mail.poll, trigger), partial(mail.events_of, trigger)
+        channel = conversations.open_channel(self.automation.channels[trigger.deliver_to])
+        events_of = partial(conversations.events_of, channel, trigger.name, table=table)
+        return channel.poll if channel.polls else None, events_of
+
     def _look_at(self, trigger: Trigger, table: Deliveries, is_paused: bool) -> None:
         """Store the events of a trigger. Blocks. ConfigError: it cannot work."""
         now, name = self.clock(), trigger.name
@@ -144,10 +150,6 @@ class Worker(Workplace):
         elif trigger.kind == "folder" and not is_paused and self._is_due(name, FOLDER_LOOK_S):
             before = self._files.get(name, {})
             self._files[name] = sources.look_at_folder(trigger, table, now, before)
-
-    def _begin(self, one: Delivery, trigger: Trigger) -> None:
-        if one.number not in self._active and len(self._active) < self._jobs:
-            self._start(self._active, one.number, self._process(one, trigger))
 
     def _start(
         self, tasks: dict[T, asyncio.Task[None]], key: T, work: Coroutine[Any, Any, None]
