@@ -94,11 +94,7 @@ def compile_loop(
 
 
 def served(graph: G, *shown: str) -> G:
-    """Return a graph whose clients see its output and these keys of its state, and no internals.
-
-    The state, `values` and `updates` that a server sends, and the state's schema in Studio, hold
-    only them. Checkpoints hold every key.
-    """
+    """Return a graph whose clients see its output and these keys; its checkpoints hold all."""
     return graph.copy({"stream_channels": [*graph.output_channels, "step_count", *shown]})
 
 

@@ -16,6 +16,7 @@ from langgraph_sdk import get_client
 
 from openmanus_graph import tell
 from openmanus_graph.interfaces.server import server_config
+from openmanus_graph.state.manus import ManusOutput, ManusState
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
 from tests.support.openai_server import OpenAIServer
@@ -55,7 +56,10 @@ def address(model: OpenAIServer, tmp_path: Path) -> Iterator[str]:
         server.terminate()
         server.wait()
         log.close()
-    assert "BlockingError" not in (tmp_path / "server.log").read_text()
+    logged = (tmp_path / "server.log").read_text()
+    assert "BlockingError" not in logged
+    assert "Studio needs the header Authorization: Bearer TOKEN." in logged
+    assert TOKEN not in logged
 
 
 async def ready(address: str) -> Any:
@@ -90,12 +94,17 @@ async def test_a_run_with_tools_and_a_question(
         assert "manus" in [assistant["graph_id"] for assistant in assistants]
         schemas = await client.assistants.get_schemas(assistants[0]["assistant_id"])
         assert "max_steps" in schemas["context_schema"]["properties"]
+        internals = {*ManusState.__annotations__} - {*ManusOutput.__annotations__}
+        internals -= {"step_count", "plans"}
+        assert not internals & {*schemas["state_schema"]["properties"]}
         thread = (await client.threads.create())["thread_id"]
         context = {"workspace": str(workspace)}
         message = {"messages": [{"role": "user", "content": "What is 6 times 7?"}]}
         await client.runs.wait(thread, "manus", input=message, context=context)
         state = await client.threads.get_state(thread)
         assert state["interrupts"][0]["value"]["question"] == "Go on?"
+        assert state["values"]["step_count"] == 2
+        assert not internals & {*state["values"]}
         await tell(thread, "Be brief.")
         values = await client.runs.wait(thread, "manus", command={"resume": "yes"}, context=context)
         assert values["answer"] == "It is 42."

@@ -14,7 +14,11 @@ CHOICES = ("a", "always", "e", "r ", "= ")
 async def asked(monkeypatch: pytest.MonkeyPatch, *typed: str, wait_s: float) -> str | None:
     """Type into a question, each text at once; `wait_s` is how long a letter must stand alone."""
     monkeypatch.setattr(editor, "DECIDE_S", wait_s)
-    monkeypatch.setattr(editor, "create_output", lambda _stream: DummyOutput())
+
+    def output(_stream: object) -> DummyOutput:
+        return DummyOutput()
+
+    monkeypatch.setattr(editor, "create_output", output)
     with create_pipe_input() as keys:
         monkeypatch.setattr(editor, "_keyboard", lambda: keys)
         asking = asyncio.create_task(editor.LineEditor(choices=CHOICES, letters="ae").ask("? "))

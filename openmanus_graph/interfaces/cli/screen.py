@@ -53,8 +53,7 @@ class ScreenSink(TerminalSink):
         self._has_blocks = False
         """Whether a block of the reply was printed."""
         self._thinking_since: float | None = None
-        self._thought = ""
-        """The end of the newest reply's reasoning."""
+        self._thought = ""  # the end of the newest reply's reasoning
         self._calls: dict[str, _Call] = {}
         """The running ones, by id."""
         self._spinner = Spinner("dots")

@@ -255,9 +255,11 @@ Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 def show_graph(graph: Graph) -> None:
-    """Draw a graph. Works offline: the notebook itself renders the drawing."""
-    drawing = graph.get_graph().draw_mermaid()
-    ipython.display(ipython.Markdown(f"```mermaid\n{drawing}```"))
+    """Draw a graph, offline, and write its edges below: not every viewer renders Mermaid."""
+    drawn = graph.get_graph()
+    ipython.display(ipython.Markdown(f"```mermaid\n{drawn.draw_mermaid()}```"))
+    edges = "\n".join(f"{edge.source} → {edge.target}" for edge in drawn.edges)
+    ipython.display(ipython.HTML(f"<pre>{escape(edges)}</pre>"))
 
 
 async def show_run(

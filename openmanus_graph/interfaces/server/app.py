@@ -102,6 +102,8 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     keep_s = times_by_state(f"{minutes:.0f}m") if minutes else None
     async with serving(end_in_time, keep_s) as store:
         deferred = await restore_threads(store)
+        text = "Studio needs the header Authorization: Bearer TOKEN. See docs/server.md."
+        logging.getLogger(__name__).info(text)
         adding_questions = asyncio.create_task(add_questions(deferred))
         try:
             yield
