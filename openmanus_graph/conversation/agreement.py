@@ -53,6 +53,8 @@ class Wanted(NamedTuple):
 
 def number_forms(text: str) -> Sequence[re.Pattern[str]]:
     """Return the patterns for the numbers of a text, which may be CSV in whole or in part."""
+    if text.count(",", 0, 3000) < 2:
+        return (NUMBER,)
     lines = [one for one in text[:3000].split("\n") if one.strip()][:30]
     rows = sum(_CSV_LINE.fullmatch(one) is not None for one in lines)
     if rows < 2 and not re.search(r"\d,\d+,\d", text[:3000]):

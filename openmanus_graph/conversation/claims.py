@@ -65,7 +65,7 @@ _IS_OPEN = re.compile(
 """What a sentence says that claims nothing: a suggestion, a condition, a denial."""
 _READS = re.compile(
     r"(?i)\b(?:according to|based on|as (?:stated|reported|described|shown) (?:in|by|on)|per the"
-    r"|(?:i|we) (?:have )?(?:read|opened|visited|checked|consulted|looked at|reviewed)"
+    r"|(?:i|we) (?:have |also |then )*(?:read|opened|visited|checked|consulted|looked at|reviewed)"
     r"|laut|gemäß|zufolge|nach Angaben|gelesen|geöffnet|besucht|geprüft|ausgewertet)\b"
     r"|根据|依据|按照|据|阅读了|查阅了|访问了|打开了|读了"
 )
@@ -147,7 +147,9 @@ def _files(text: str) -> Iterator[Claim]:
     for name in named_files(text)[:MOST_FILES]:
         for one in re.finditer(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", text):
             sentence = sentence_at(text, *one.span())
-            if not _IS_OPEN.search(sentence.replace(name, "")):
+            before = sentence.partition(name)[0]
+            said = before if _READS.search(before[-40:]) else sentence.replace(name, "")
+            if not _IS_OPEN.search(said):
                 reads = _READS.search(sentence) is not None
                 yield Claim("file", name, *one.span(), says_read=reads)
 

@@ -92,8 +92,10 @@ def _units() -> Iterator[tuple[str, Unit]]:
     yield from ((one, Unit("temperature", 5 / 9, -160 / 9)) for one in ("°F", "℉", "华氏度"))
 
 
-UNITS = dict(_units())
-UNITS |= {f"{name}s": one for name, one in UNITS.items() if name.islower() and len(name) > 2}
+_SINGULAR = dict(_units())
+UNITS = _SINGULAR | {
+    f"{name}s": one for name, one in _SINGULAR.items() if name.islower() and len(name) > 2
+}
 _IN_ANY_CASE = {alias.casefold(): unit for alias, unit in UNITS.items()}
 PERCENT, BYTE, COUNT = UNITS["%"], UNITS["B"], Unit("count", 1.0)
 POUNDS = {UNITS["lb"], UNITS["£"]}

@@ -5,7 +5,6 @@ sentence names another row or year than the source has.
 """
 
 import math
-import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -62,6 +61,7 @@ from openmanus_graph.conversation.tables import Table, key_words, tables_in
 MOST_OCCURRENCES, MOST_PLACES = 300, 10_000
 """Places that are looked at for one number, and for all numbers of an answer if they are many."""
 _LEAST_PLACES, _MOST_TOKENS = 3, 300_000
+"""Places for each of very many numbers, and numbers that are remembered as not wanted."""
 MOST_QUOTATIONS = 300
 """Of an answer; each is looked for in the whole evidence."""
 _MOST_NEAR = 20
@@ -139,11 +139,11 @@ class _Check:
             for form in number_forms(text) if lines else ():
                 for one in (one for line in lines for one in form.finditer(text, *line)):
                     token = one[0]
+                    found = places.get(token)
                     if token not in places:
-                        if len(places) > _MOST_TOKENS:
-                            places = {key: kept for key, kept in places.items() if kept}
-                        places[token] = [] if any(map(is_wanted, values_of(token))) else None
-                    found = places[token]
+                        found = list[Place]() if any(map(is_wanted, values_of(token))) else None
+                        if found is not None or len(places) < _MOST_TOKENS:
+                            places[token] = found
                     if found is not None and len(found) < most:
                         found.append((number, *one.span()))
         return {token: found for token, found in places.items() if found}
@@ -323,11 +323,7 @@ class _Check:
         beside, refused = self._beside(claim), id(claim) in self._refused
         sentence = self._surroundings(claim).sentence
         said = names_in(sentence), words_in(sentence)
-        passages = [
-            one
-            for one in self._computable
-            if one in beside or any(map(operator.and_, said, self._topics(one)))
-        ]
+        passages = [one for one in self._computable if one in beside or self._is_about(one, *said)]
         for passage in passages or (() if refused else self._computable):
             self._left -= len(passage.text) // 50
             for one in self._derivations(claim, passage):
@@ -347,6 +343,10 @@ class _Check:
         near = self._stated[start : bisect_left(self._stated, last, start, key=_start)]
         found = {id(one.passage) for one in near if one.claim is not claim}
         return [one for one in self._computable if id(one) in found]
+
+    def _is_about(self, passage: Passage, names: Set[str], words: Set[str]) -> bool:
+        own, titles = self._topics(passage)
+        return not (names.isdisjoint(own) and words.isdisjoint(titles))
 
     def _topics(self, passage: Passage) -> tuple[Set[str], Set[str]]:
         """Return the names in a text, and the words of titles and names in its tables."""

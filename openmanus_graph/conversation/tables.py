@@ -22,7 +22,7 @@ from openmanus_graph.conversation.quantities import (
     words_in,
 )
 
-MOST_ROWS = 5000
+MOST_ROWS, _LINE_CHARS = 5000, 5000
 _RULE = re.compile(r"[\s|:+=-]+")
 _NAMED_VALUE = re.compile(r"\s*[-*•]?\s*([^:：=|\n]{1,60}?)\s*(?:[:：=]|->)\s*(\S.*)")
 _OBJECTS = [re.compile(r"\{(?:[^{}]++|\{[^{}]*+\})*+\}"), re.compile(r"\{[^{}]++\}")]
@@ -265,7 +265,7 @@ def _divided(line: str) -> tuple[str, list[tuple[int, int]]]:
         return ":", named  # commas are of the number
     bare = _QUOTED.sub('""', line) if '"' in line else line
     for kind, (shows, between) in _DIVIDED.items():
-        if shows.search(bare):
+        if kind in bare and len(bare) <= _LINE_CHARS and shows.search(bare):
             edges = [0]
             for one in between.finditer(line):
                 edges += one.span(1) if one[1] else ()
@@ -299,7 +299,7 @@ def _tables(rows: Sequence[Row], caption: str, *, spaced: bool) -> Iterator[Tabl
 def _objects_in(text: str) -> Table | None:
     """Return the table of the JSON objects of a text, which may have objects in them."""
     spans = ([one.span() for one in form.finditer(text)] for form in _OBJECTS)
-    objects = next((one for one in spans if len(one) > 1), [])
+    objects = next((one for one in spans if len(one) > 1), list[tuple[int, int]]())
     header, rows = list[str](), list[Row]()
     for start, end in objects[:MOST_ROWS]:
         found = {one[1]: one.span(2) for one in _PAIR.finditer(text, start, end)}
