@@ -312,7 +312,8 @@ class Context:
     Default true."""
     code_mode: CodeMode | None = None
     """Whether code in `python_execute` can call the agent's other tools. `auto`: if the agent has
-    tools of MCP servers, or tools that its builder was given. Default `auto`."""
+    tools of MCP servers, or tools that its builder was given, and the model is not small. Default
+    `auto`."""
     search_tools_above: int | None = None
     """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
     model gets `search_tools` instead. Default 30."""

@@ -320,7 +320,8 @@ class Settings:
     tables."""
     code_mode: Annotated[CodeMode, Setting()] = "auto"
     """Whether code in `python_execute` can [call the agent's other tools](code-mode.md). `auto`: if
-    the agent has tools of MCP servers, or tools that its builder was given."""
+    the agent has tools of MCP servers, or tools that its builder was given, and the model is not
+    small."""
     search_tools_above: Annotated[int, Field(ge=0), Setting(key="mcp.search_tools_above")] = 30
     """Maximum number of MCP tools that the model gets directly. If MCP servers offer more, the
     model gets `search_tools` instead."""

@@ -241,7 +241,7 @@ async def _run_toolset(
             search = ToolSearch.over([tools[name] for name in searched])
             tools = {**tools, search.name: search}
             selection = None if selection is None else [*selection, search.name]
-        if code_mode := uses_code_mode(agent, settings, tools.values()):
+        if code_mode := uses_code_mode(agent, settings, tools.values(), small=small):
             tools = {name: _told_of_tools(tool) for name, tool in tools.items()}
         asking = _question_of_programs(agent, settings, tools)
         tools, searched = {**tools, **asking}, [*searched, *asking]
@@ -267,16 +267,21 @@ def _question_of_programs(
     return {tool.name: tool for tool in agent.optional() if tool.name == REACH_HOST}
 
 
-def uses_code_mode(agent: Agent, settings: Settings, tools: Iterable[BaseTool]) -> bool:
+def uses_code_mode(
+    agent: Agent, settings: Settings, tools: Iterable[BaseTool], *, small: bool = False
+) -> bool:
     """Return True if code may call the tools of a run.
 
     Hooks around tool calls would not see such calls, and code on another machine has other files.
+    A small model solved no more tasks with it, and used more tokens (bench/README.md).
     """
     if settings.code_mode == "off" or settings.sandbox.mode == "ssh":
         return False
     if with_hook(agent.middleware, "wrap_tool_call"):
         return False
-    return settings.code_mode == "on" or any(
+    if settings.code_mode == "on" or small:
+        return settings.code_mode == "on"
+    return any(
         isinstance(tool, JsonSchemaTool) or not _module(tool).startswith("openmanus_graph.")
         for tool in tools
     )

@@ -293,6 +293,18 @@ async def test_a_death_of_the_kernel_reports_the_calls() -> None:
     assert "Calls that had succeeded before: post (1)" in text
 
 
+@pytest.mark.parametrize(("mode", "works"), [(None, False), ("on", True)])
+async def test_a_small_model_has_code_mode_only_if_it_is_switched_on(
+    mode: Any, works: bool
+) -> None:
+    seen = "print(tools.look('a') if 'tools' in globals() else 'no tools')"
+    office = Office(cell(seen), code_mode=mode, profile="small")
+    ran = await office.go_on()
+    (text,) = ran.results()
+    assert ("<a>" in text, text == "no tools") == (works, not works)
+    assert ("tools.NAME" in str(ran.model.options)) == works
+
+
 async def test_without_code_mode_there_is_no_object() -> None:
     _, text = await run_cell("tools.post(row='x')", code_mode="off")
     assert "NameError" in text
