@@ -328,8 +328,8 @@ async def _request(
         pictures = await projection.load_pictures(shown, session)
     elif projection.in_this_run(shown, call.history):
         text = (
-            f"{model.name} is not known to see pictures, so they are left out. Set "
-            "vision_model to one that sees, or [llm] sees_images = true if this one does."
+            f"Pictures are not sent: it is not known whether {model.name} accepts them. Set "
+            "vision_model to a model that does, or [llm] sees_images = true if this one does."
         )
         _notice_once(session, emit, text)
     if (live := call.live_state) is None:

@@ -113,8 +113,8 @@ async def with_retries(
                     "is too long to wait here; resume the run later, or use another model."
                 )
                 raise ModelError("retry", sentence) from error
-        attempts = f"Attempt {attempt} of {1 + retries}"
-        notice(f"{failure.event} {attempts}; the next one in {pause:.0f} s.")
+        attempts = f"Attempt {attempt} of {1 + retries} failed"
+        notice(f"{failure.event} {attempts}; the next one follows after {pause:.0f} s.")
         await sleep(pause)
     raise ValueError("max_retries must not be negative")
 

@@ -190,6 +190,8 @@ class StepEvent(_StepsEvent):
     id: str
     namespace: NotRequired[str]
     """The namespace of a subagent's graph, as LangGraph names it."""
+    call_id: NotRequired[str]
+    """The call that runs a subagent."""
     executor: str
     status: str
     seconds: NotRequired[float]

@@ -253,7 +253,7 @@ def explain_values(name: str, description: str, values: Sequence[UnverifiedValue
     does = _SENTENCE_END.split(_readable(description).strip() or name)[0][:_CONTEXT_CHARS]
     shown = "; ".join(map(_explain, values[:MOST_SHOWN]))
     more = f"; and {len(values) - MOST_SHOWN} more like these" if len(values) > MOST_SHOWN else ""
-    untrusted = f"values that neither you nor a trusted tool gave: {shown}{more}"
+    untrusted = f"values that came from neither you nor a trusted tool: {shown}{more}"
     return f"{name} ({does.rstrip('.')}) would use {untrusted}."
 
 
@@ -273,7 +273,7 @@ def _explain(one: UnverifiedValue) -> str:
         what = "it has no argument that you named"
     source = one["source"]
     if source is None:
-        return f"{what}, which the model composed"
+        return f"{what}, which the model made up"
     args = source["args"] if len(source["args"]) <= _CONTEXT_CHARS else "{...}"
     around = json.dumps(source["text"], ensure_ascii=False)
     place = f"{source['tool']} {args}".strip()

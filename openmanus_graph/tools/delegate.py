@@ -106,8 +106,14 @@ async def delegate(  # the model is not shown `runtime`
         outer_context=runtime.context,
         config=config,
     )
+    event = {
+        "id": name,
+        "call_id": runtime.tool_call_id or "",
+        "executor": agent,
+        "namespace": subagents.config.get("configurable", {}).get("checkpoint_ns", ""),
+    }
     async with places:
-        return await _observed(run, message, call, metadata[WORKER_KEY], name, agent)
+        return await _observed(run, message, call, metadata[WORKER_KEY], event)
 
 
 async def _observed(
@@ -115,14 +121,11 @@ async def _observed(
     message: HumanMessage,
     call: CallRuntime,
     worker: str,
-    name: str,
-    agent: str,
+    event: dict[str, str],
 ) -> Observation:
-    """Run a subagent, and return its result with the files it made."""
+    """Run a subagent, and return its result with the files it made. `event` names it."""
     session, started, origin = call.session, time.monotonic(), origin_in(message)
     subagents = cast("Subagents", call.subagents)
-    namespace = subagents.config.get("configurable", {}).get("checkpoint_ns", "")
-    event = {"id": name, "executor": agent, "namespace": namespace}
     call.emit({"type": "step_start", "status": "in_progress", **event})
     await asyncio.to_thread(take_baseline, session.workspace, call.key, fresh=False)
     shared = budget_of(session, subagents, origin.get("openings") if origin else None)
@@ -137,7 +140,7 @@ async def _observed(
     seconds = max(time.monotonic() - started, outcome.elapsed_s)
     spent = {"seconds": seconds, "cost_usd": outcome.usage["cost_usd"]}
     call.emit({"type": "step_end", "status": "completed" if done else "blocked", **event, **spent})
-    text = result_text(outcome, name, files)
+    text = result_text(outcome, event["id"], files)
     links = await asyncio.to_thread(seen_links, text, outcome.messages, web_traits())
     openings = await asyncio.to_thread(openings_since, outcome.messages, web_traits())
     return Observation(

@@ -252,10 +252,12 @@ def test_the_readmes_six_lines_run_as_they_stand_there(cli: Cli, model: OpenAISe
 
 
 def test_the_app_of_embedding_runs_as_it_stands_there(cli: Cli, model: OpenAIServer) -> None:
-    model.add(Reply(calls=(Call("send_invoice", {"customer": "17"}),)), Reply("It is sent."))
+    asked = tuple(Call("send_invoice", {"customer": customer}) for customer in ("17", "18"))
+    model.add(Reply(calls=asked), Reply("It is sent."))
     wrapper = "import asyncio\n\nasync def main():\n{}\nasyncio.run(main())\n"
     done = run_code(cli, "docs/embedding.md", wrapper)
     assert done.returncode == 0, done.stderr
     assert "send_invoice" in done.stdout.splitlines()[0]
     assert done.stdout.splitlines()[-1] == "finished It is sent. []"
-    assert "sent to 17" in model.requests[1].messages[-1]["content"]
+    sent = [message["content"] for message in model.requests[1].messages[-2:]]
+    assert sent == ["sent to 17", "sent to 18"]

@@ -42,7 +42,7 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
     tab = at.tab()
     tab.page.get_by_role("button", name=OPEN).click()
     dialog = tab.page.get_by_role("dialog", name=OPEN)
-    row = dialog.get_by_role("listitem").filter(has_text="daily")
+    row = dialog.get_by_role("listitem").filter(has=tab.page.get_by_role("button", name="Run now"))
     expect(row).to_contain_text(re.compile(r"Active.*8:00"))
     expect(dialog).to_contain_text("[triggers.odd] needs the path of a folder.")
     row.get_by_role("button", name="Run now").click()
@@ -53,6 +53,8 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
         return waiting.count() > 0
 
     until(is_asked)
+    expect(waiting).to_contain_text(re.compile(r"Report <b>.*daily"))
+    expect(row.get_by_role("link")).to_have_text("waits for you")
     assert violations(tab) == []
     row.get_by_role("button", name="Pause").click()
     expect(row).to_contain_text("Paused")

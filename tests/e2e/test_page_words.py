@@ -157,13 +157,14 @@ def test_a_running_call_shows_what_it_has_written_by_now(at: Desk, tab: Tab) -> 
 @pytest.mark.exhaustive
 def test_a_thread_is_saved_as_markdown(at: Desk, tab: Tab) -> None:
     at.model.add(Reply(text="It is **bold**."))
-    thread = tab.start("Be bold.")
+    tab.start("Be bold.")
     tab.until("Finished")
     tab.page.get_by_role("button", name="Save or share the thread").click()
     with tab.page.expect_download() as download:
         tab.page.get_by_role("dialog").get_by_role("button", name="Markdown").click()
-    assert download.value.suggested_filename == f"{thread}.md"
+    assert download.value.suggested_filename == "Be-bold.md"
     text = download.value.path().read_text("utf-8")
+    assert text.startswith("# Be bold.\n")
     assert "## User\n\nBe bold." in text
     assert "It is **bold**." in text
 

@@ -520,3 +520,10 @@ async def test_a_step_that_changed_nothing_costs_no_look_at_the_files(
     writer.replies = [use("search"), "done"]
     await writer.run("b")
     assert len(looked) == 2
+
+
+async def test_a_chat_without_files_goes_back_without_a_word_of_files() -> None:
+    writer = Writer()
+    await writer.run("say nothing")
+    await writer.run(None, await writer.place("think"))
+    assert [one["text"] for one in writer.events if "snapshot" in one.get("text", "")] == []

@@ -486,11 +486,11 @@ async def test_values_that_a_server_sent_are_asked_about_where_something_goes() 
 @pytest.mark.parametrize(
     ("declared", "asks"),
     [
-        ({}, "neither you nor a trusted tool gave"),
+        ({}, "came from neither you nor a trusted tool"),
         ({"trusted": {"e*": True}}, ""),
         ({"trusted": {"echo": ["passport"]}}, ""),
-        ({"trusted": {"echo": ["name"]}}, "neither you nor a trusted tool gave"),
-        ({"trusted": {"pay": True}}, "neither you nor a trusted tool gave"),
+        ({"trusted": {"echo": ["name"]}}, "came from neither you nor a trusted tool"),
+        ({"trusted": {"pay": True}}, "came from neither you nor a trusted tool"),
         ({"sends_to": {"pay": []}}, ""),
         ({"sends_to": {"pay": []}, "private": {"echo": ["passport"]}}, "your private"),
         ({"sends_to": {"pay": []}, "private": {"echo": ["name"]}}, ""),

@@ -279,7 +279,7 @@ async def test_googles_wish_to_wait_is_kept(words: str, details: list[Any]) -> N
     )
     assert ran.values["stop_reason"] == "timeout", "the wait is longer than the run"
     said = [event["text"] for event in ran.events if event["type"] == "notice"]
-    assert any("the next one in 8 s" in text or "the next one in 9 s" in text for text in said)
+    assert any("after 8 s" in text or "after 9 s" in text for text in said)
     assert len(server.requests) == 1
 
 

@@ -3,12 +3,12 @@ import test from "node:test";
 import { JS } from "./texts.js";
 
 const { changedLines, editOf, sideBySide } = await import(`${JS}/diff.js`);
-const { bytes, callTitle, duration, groupName, groupRank, money } = await import(`${JS}/format.js`);
+const { bytes, callTitle, duration, groupName, groupRank, money, unmarkedLine } = await import(`${JS}/format.js`);
 const { languageOf, parts } = await import(`${JS}/highlight.js`);
 const { FORMULAS, formulaAt } = await import(`${JS}/math.js`);
 const { Lexer } = await import(`${JS}/../vendor/marked.js`);
 const { languageFor, t, tn } = await import(`${JS}/i18n.js`);
-const { modelOf, shownRows } = await import(`${JS}/reducer.js`);
+const { apply, modelOf, shownRows } = await import(`${JS}/reducer.js`);
 const { separated } = await import(`${JS}/views/artifact.js`);
 
 test("the language is the person's choice, else the first that the browser prefers and the page has", () => {
@@ -121,6 +121,36 @@ test("a subagent's steps are its own, and its beginning is reported as a subagen
   assert.deepEqual([begun.kind, begun.id, begun.subagent, begun.status], ["step", "swe-3f2a", true, "in_progress"]);
   assert.deepEqual([thought.kind, thought.ns], ["think", "swe-3f2a"]);
   assert.deepEqual(shownRows(model, () => false).map((row) => row.kind), ["task", "think", "step"]);
+});
+
+test("a call that runs a subagent is its card, with its task; one that failed is shown as well", () => {
+  const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
+  const call = { call_id: "1", tool: "delegate", args: { agent: "swe", task: "Write hello.py." } };
+  const starts = { type: "step_start", id: "swe-3f2a", call_id: "1", executor: "swe", status: "in_progress", namespace: "act:1" };
+  const events = [{ type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" },
+    { type: "think_start", step: 1 }, { type: "tool_start", ...call }, starts, { ...starts, type: "step_end", status: "completed" },
+    { type: "tool_end", ...call, ok: true, output: "" }];
+  const shown = (ok) => shownRows(modelOf(events.map((event, n) => ({ ...at, ...event, ...("ok" in event && { ok }), seq: n + 1 }))), () => false);
+  assert.deepEqual(shown(true).map((row) => row.text ?? row.kind), ["T", "", "Write hello.py."]);
+  assert.deepEqual(shown(false).map((row) => row.kind), ["task", "think", "call", "step"]);
+});
+
+test("a message instead of an answer ends the waiting of the question and of its call", () => {
+  const at = { ns: "", run: "r", ts: "2026-01-01T00:00:00Z" };
+  const begins = { type: "run_start", kind: "start", task: "T", agent: "manus", model: "m" };
+  const events = [begins, { type: "tool_start", call_id: "1", tool: "ask_human", args: { inquire: "Which?" } },
+    { type: "interrupt", kind: "question", id: "q", question: "Which?", calls: [] },
+    { type: "final", status: "waiting", stop_reason: "question" }];
+  const model = modelOf(events.map((event, n) => ({ ...at, ...event, seq: n + 1 })));
+  const [call] = model.rows.filter((row) => row.kind === "call");
+  assert.deepEqual([call.waiting, call.cut, model.questions.size], [true, false, 1]);
+  apply(model, [{ ...at, ...begins, run: "s", seq: 9 }]);
+  assert.deepEqual([call.waiting, call.cut, model.questions.size], [false, true, 0]);
+});
+
+test("a line of Markdown loses its signs and nothing else", () => {
+  assert.equal(unmarkedLine("## How **Q1** and `x` differ"), "How Q1 and x differ");
+  assert.equal(unmarkedLine("2 * 3 ** 2 and a__b"), "2 * 3 ** 2 and a__b");
 });
 
 test("a subagent continues after a question", () => {

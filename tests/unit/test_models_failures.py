@@ -57,7 +57,7 @@ async def test_passing_failures_are_retried_with_growing_pauses() -> None:
     assert attempts.pauses == [1, 2, 4]
     assert len(attempts.notices) == 3
     assert "openai:m answered with 500" in attempts.notices[0]
-    assert "the next one in 2 s" in attempts.notices[1]
+    assert "the next one follows after 2 s" in attempts.notices[1]
     assert "try again" not in attempts.notices[1]
 
 

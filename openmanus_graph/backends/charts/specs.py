@@ -131,7 +131,7 @@ def _suggest_spec(table: "pd.DataFrame", entry: ChartEntry) -> Spec:
             else {"aggregate": "count", "title": entry.yTitle or "count"}
         )
     if kind == "bar":
-        encoding["x"] |= _places_of_bars(table, x, encoding["x"], sorted_by_y=y is not None)
+        encoding["x"] |= _places_of_bars(table, x, encoding["x"])
     if color and kind != "pie":
         encoding["color"] = _channel(table, color, None, None)
     if kind == "boxplot":  # its tooltips are of the box, not of a row
@@ -186,10 +186,10 @@ def _channel(
 
 
 def _places_of_bars(
-    table: "pd.DataFrame", column: str | None, axis: dict[str, Any], *, sorted_by_y: bool
+    table: "pd.DataFrame", column: str | None, axis: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what changes an axis so that bars are as wide as their place."""
-    if axis["type"] == "nominal" and sorted_by_y:
+    if axis["type"] == "nominal":
         return {"sort": "-y", "axis": {"labelAngle": -35, "labelLimit": 160}}
     if axis["type"] == "temporal" and table[column].nunique() <= MAX_CATEGORIES:
         unit = axis.get("timeUnit", "yearmonthdatehoursminutesseconds")

@@ -3,6 +3,7 @@
 PDFium must not be used by two threads of a process.
 """
 
+import base64
 import ctypes
 import io
 import re
@@ -52,6 +53,18 @@ def open_pdf(file: BinaryIO, password: str | None, extras: Extras) -> Document:
     with suppress(PdfiumError):  # a damaged form: the pages can still be read
         pdf.init_forms()
     return Document("PDF", "page", len(pdf), _Pages(pdf, extras).page)
+
+
+def draw_page(file: BinaryIO, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the picture of a `page`, or of the last one, as base64; and how many `pages` are."""
+    from pypdfium2 import PdfDocument, PdfiumError
+
+    try:
+        pdf = PdfDocument(file)
+        picture = _picture(pdf[min(request["page"], len(pdf)) - 1], _PICTURE_SIDE)
+    except PdfiumError as error:
+        raise ToolError(f"This PDF cannot be shown: {error}") from error
+    return {"picture": base64.b64encode(picture).decode(), "pages": len(pdf)}
 
 
 class _Pages:

@@ -277,6 +277,7 @@ def _status(error: BaseException) -> int | None:
     return next((int(text) for text in texts if re.fullmatch(r"[45]\d\d", text)), None)
 
 
+_REFUSED = re.compile(r"\[Errno (?:61|111)\] Connect call failed \([^)]*\)")
 _RESPONSE_ERROR = re.compile(
     r"ResponseError\(code='(\w+)', message=['\"](.*)['\"][^)]*\)", re.DOTALL
 )
@@ -297,7 +298,7 @@ def _server_text(error: BaseException) -> str:
         text = _error_object_text(cast("Mapping[str, object]", body)) or text
     if not text and (cause := error.__cause__):
         text = str(cause)
-    return _RESPONSE_ERROR.sub(r"\2 (\1)", text)
+    return _REFUSED.sub("connection refused", _RESPONSE_ERROR.sub(r"\2 (\1)", text))
 
 
 def _error_object_text(body: Mapping[str, object]) -> str:

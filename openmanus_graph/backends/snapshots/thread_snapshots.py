@@ -184,6 +184,10 @@ class ThreadSnapshots:
             if paths := [path for path, found in new if found == why]:
                 yield text.format(named_paths(paths))
 
+    def newest(self, workspace: Workspace) -> str:
+        """Return the id of the newest snapshot of the files; empty if none was taken."""
+        return self._known(workspace).snapshot
+
     def _known(self, workspace: Workspace) -> Index:
         """Return the index of the workspace, if the store has its snapshot."""
         if self._index.root != workspace.root:
@@ -219,8 +223,8 @@ def bring_back(session: Session, workers: Sequence[Session]) -> list[str]:
                 one.close()
         elif not under_way and not snapshots.is_copied(lineage.snapshot, workspace.root):
             return []
-        if not limits.snapshot_max_mb:
-            return []
+        if not limits.snapshot_max_mb or not (lineage.snapshot or snapshots.newest(workspace)):
+            return []  # switched off, or no call may have changed files
         if refusal := snapshots.refusal(lineage.snapshot, workspace.root):
             notices = [refusal]
         else:

@@ -20,6 +20,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from openmanus_graph.backends.charts.report import digest_of, is_own_page
+from openmanus_graph.backends.files.child import run_in_child
 from openmanus_graph.backends.persistence.usage import add_file, room_for_files
 from openmanus_graph.errors import ToolError
 from openmanus_graph.interfaces.server import store
@@ -164,9 +165,13 @@ async def allow_scripts(thread: str, path: str) -> dict[str, str]:
 @router.head("/app/files/{ticket}/{path:path}", include_in_schema=False)
 @router.get("/app/files/{ticket}/{path:path}")
 async def send_file(
-    ticket: str, path: str, request: Request, download: bool = Query(False)
+    ticket: str,
+    path: str,
+    request: Request,
+    download: bool = Query(False),
+    page: int | None = Query(None, ge=1),
 ) -> Response:
-    """Send the file of a ticket: into a frame or an image, else as a download."""
+    """Send the file of a ticket: into a frame or an image, else as a download; a PDF's `page`."""
     found = read_ticket(ticket, path)
     if found is None:
         raise Refused(403, "This link has expired. Open the list of files again.")
@@ -175,6 +180,8 @@ async def send_file(
         raise Refused(403, "The user of this link was removed.")
     workspace = await store.current().workspace(thread)
     file, opening = await _opened(workspace, path)
+    if page is not None:
+        return await _drawn_page(file, opening, page)
     size = os.fstat(file.fileno()).st_size
     media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     is_page = media_type == HTML and size <= MAX_SHOWN and not download
@@ -209,6 +216,21 @@ async def _opened(workspace: Workspace, path: str) -> tuple[BinaryIO, contextlib
     except ToolError as error:
         raise Refused(404, str(error)) from error
     return file, opening
+
+
+async def _drawn_page(file: BinaryIO, opening: contextlib.ExitStack, page: int) -> Response:
+    entry = "openmanus_graph.backends.files.pdf:draw_page"  # a browser's viewer would follow links
+
+    def draw() -> Any:  # the answer of a child
+        with opening:
+            return run_in_child(entry, file, {"page": page}, what="The PDF parser")
+
+    try:
+        drawn = await asyncio.to_thread(draw)
+    except ToolError as error:
+        raise Refused(422, str(error)) from error
+    headers = {"X-Pages": str(drawn["pages"]), "Cache-Control": "no-store"}
+    return Response(base64.b64decode(drawn["picture"]), headers=headers, media_type="image/jpeg")
 
 
 def _read_shown(file: BinaryIO, opening: contextlib.ExitStack) -> bytes:

@@ -11,7 +11,6 @@ from openmanus_graph.config.secret_values import known_secrets
 from openmanus_graph.interfaces.server import recorder, store
 from openmanus_graph.interfaces.server.player import player_page
 from openmanus_graph.interfaces.service import accounts
-from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.runtime.workspace import Workspace
 
 SHARED = "/app/shared/"
@@ -23,6 +22,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Robots-Tag": "noindex",
 }
+_GONE = "<!doctype html><title>OpenManus</title><h1>This link does not work any more.</h1>"
 router = APIRouter()
 
 
@@ -53,7 +53,7 @@ async def show_shared(secret: str) -> HTMLResponse:
     thread = await asyncio.to_thread(lambda: accounts.accounts().shared_thread(secret))
     known = None if thread is None else await store.current().find(thread)
     if known is None:
-        raise Refused(404, "This link does not work any more.")
+        return HTMLResponse(_GONE, 404, headers=_HEADERS)
     return HTMLResponse(await played(known), headers=_HEADERS)
 
 

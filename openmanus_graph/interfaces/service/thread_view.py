@@ -146,7 +146,8 @@ def transcript(
 
     `cut` shortens long outputs, and leaves out the task messages of steps.
     """
-    yield f"# Thread {thread.id}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
+    title = f"Thread {thread.id}" if cut else " ".join(thread.title.split()) or thread.id
+    yield f"# {title}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
     messages: list[AnyMessage] = values.get("messages", [])
     asked = _end_of_task(messages)
     for message in messages[:asked]:

@@ -50,6 +50,7 @@ async def waiting(owner: str | None) -> list[dict[str, Any]]:
             rows.append({
                 "kind": question["kind"],
                 "thread": thread.id,
+                "title": thread.title,
                 "what": runs.question_text(question),
                 "answer": f"openmanus resume {name} --id {question['id']}",
             })  # fmt: skip

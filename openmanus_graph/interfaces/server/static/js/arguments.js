@@ -60,16 +60,18 @@ function field(name, value) {
     : h("input.mono", { type: "text", spellcheck: false, value: first });
   return {
     element: h("label.stack", {}, h("span.arg-name", {}, name), input),
-    read: () => (words ? input.value : parseValue(name, input.value)),
+    read: () => (words ? input.value : parseValue(name, input.value, value)),
     write: (next) => { input.value = text(next); },
   };
 }
 
-function parseValue(name, text) {
+function parseValue(name, text, before) {
   try {
-    return JSON.parse(text);
+    const value = JSON.parse(text);
+    if (typeof before !== "number" || typeof value === "number") return value;
+    throw new SyntaxError();
   } catch {
-    throw new Error(t("{name} is not valid JSON. A text needs quotes here.", { name }));
+    throw new Error(typeof before === "number" ? t("{name} must be a number.", { name }) : t("{name} is not valid JSON. A text needs quotes here.", { name }));
   }
 }
 

@@ -91,5 +91,11 @@ export function withoutMark(output) {
   return String(output ?? "").replace(/<(untrusted-[0-9a-f]{8})>\n([^]*?)\n<\/\1>/g, "$2");
 }
 
+/** A line of Markdown without its signs. */
+export const unmarkedLine = (line) => line.replace(/^#{1,6} +/, "").replace(/(\*\*|__|`)(?=\S)(.*?\S)\1/g, "$2");
+
+/** Questions are Markdown; everything else is shown as it is. */
+const unmarked = (title, tool) => (tool === "ask_human" ? unmarkedLine(title) : title);
+
 /** What a call does, in one line; journals of other versions have no titles. */
-export const callTitle = ({ tool, title, args }) => (title ? t(...title) : firstLine(`${tool} ${Object.values(args ?? {})[0] ?? ""}`));
+export const callTitle = ({ tool, title, args }) => (title ? unmarked(t(...title), tool) : firstLine(`${tool} ${Object.values(args ?? {})[0] ?? ""}`));

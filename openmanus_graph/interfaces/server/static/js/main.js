@@ -73,7 +73,7 @@ const timeline = createTimeline({
   output: () => api.output(session.id),
 });
 
-const approvals = createApprovals((answers) => sendAnswers(session, answers), (worker) => takeover.open(session.id, worker));
+const approvals = createApprovals((answers) => sendAnswers(session, answers), (worker) => takeover.open(session.id, worker), named);
 const takeover = createTakeover({
   /** The agent learns that the person is done, and nothing else. */
   done: async (thread, worker) => {
@@ -134,6 +134,7 @@ async function startTask(text, agent, context) {
   uploads.clear();
   if (session?.id !== id) openThread(id);
   timeline.toEnd();
+  threads.toTop();
   threads.refresh();
 }
 
@@ -142,6 +143,7 @@ const threads = createThreads({
   create: () => newTask(),
   removed: (id) => { if (session?.id === id) newTask(); },
   problem,
+  waiting: (yes) => header.waiting(yes),
   answered: (yes) => {
     if (away === !yes) return;
     away = !yes;
@@ -203,7 +205,7 @@ const header = createHeader({
   help: () => help?.showModal(),
   details: () => frame.toggleDetails(),
   rename: () => renaming.open(session.id, session.info?.title ?? ""),
-  share: () => sharing.open(session.id),
+  share: () => sharing.open(session.id, session.info?.title ?? ""),
   language: (code) => {
     chooseLanguage(code);
     location.reload();
@@ -234,7 +236,8 @@ const usage = createUsage((id) => openThread(id));
 const trouble = h("div.banner.bad", { role: "alert", hidden: true });
 const elsewhere = h("div.banner.plain", { role: "status", hidden: true });
 const main = h("main", { id: "run", tabIndex: -1, aria: { labelledby: "title" } },
-  header.element, header.banner, elsewhere, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples);
+  header.element, header.banner, elsewhere, trouble, welcome.element, timeline.element, approvals.element, composer.element, welcome.examples,
+  h("p.empty.viewers-only", {}, t("You can read threads here. To start tasks, ask an admin for the role \"user\".")));
 const frame = createFrame({ threads, main, panel, onDrop: (dropped) => uploads.add(dropped) });
 const tokenForm = createTokenForm(async (token) => {
   api.keepToken(token);
@@ -258,7 +261,7 @@ async function watchDemo() {
 /** Take over a model that was just set up; what was written stays. */
 async function useNewModel() {
   offer(await api.options());
-  announcer.say(t("The model works. It is the standard now."));
+  announcer.say(t("The model works. It is now the default."));
   if (!session) composer.message.focus();
 }
 
@@ -278,7 +281,6 @@ function openThread(id, { push = true } = {}) {
   draft = null;
   trouble.hidden = true;
   lastStatus = "";
-  planShown = false;
   let shownInfo = null;
   const opened = openSession(id, {
     onEvents: (events) => {
@@ -332,10 +334,11 @@ function draw() {
   header.connection(session, away);
   main.classList.toggle("away", !header.banner.hidden);
   drawElsewhere(session?.info);
-  approvals.show(model?.questions ?? new Map());
+  const asked = approvals.show(model?.questions ?? new Map());
   const wrote = composer.element.contains(document.activeElement);
   composer.show(session);
-  if (wrote && composer.element.hidden) approvals.focusFirst(); // nothing that a key in flight sets off
+  const nowhere = asked && document.activeElement === document.body;
+  if (nowhere || (wrote && composer.element.hidden)) approvals.focusFirst(); // nothing that a key in flight sets off
   plan.show(model);
   files.show(session);
   browserView.show(session);
@@ -357,7 +360,7 @@ function draw() {
 
 /** A thread of the terminal's is shown, but goes on there; the demo knows only its own task. */
 function drawElsewhere(info) {
-  const words = info?.startable === false ? `${t("This thread goes on in the terminal:")} openmanus resume ${info.id}`
+  const words = info?.startable === false ? `${t("Continue this thread in the terminal:")} openmanus resume ${info.id}`
     : info?.held_by ? t("Another process works on this thread just now; it is shown here as it goes on.")
       : info?.options?.model?.startsWith("demo:") ? t("This is the demo: the model's words are recorded, everything else is real. For a task of your own choose New task.") : "";
   elsewhere.hidden = !words;
@@ -384,7 +387,9 @@ function offer(given) {
 
 async function begin() {
   offer(await api.options());
-  account.show(await api.me());
+  const user = await api.me();
+  account.show(user);
+  document.body.className = `role-${user.role}`;
   help ??= createHelp(options.version);
   if (!help.isConnected) document.body.append(help);
   threads.refresh();

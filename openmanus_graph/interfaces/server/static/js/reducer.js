@@ -74,6 +74,7 @@ const HANDLERS = {
     model.run = { agent: event.agent, model: event.model, task: event.task, options: event.options ?? null };
     const versions = kind === "again" ? dropAfter(model, event) : null;
     if (kind !== "answer" && kind !== "resume") {
+      closeQuestions(model);
       model.scopes.clear(); // what went on before has nothing to do with this
       model.groups.clear();
       model.step = 0;
@@ -212,7 +213,7 @@ const HANDLERS = {
     model.filesRevision = model.revision;
     settleRows(model);
     if (event.status === "waiting") return;
-    for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+    closeQuestions(model);
     const last = lastSaid(model);
     const shown = last !== null && (event.answer ?? "").trim() === last.text.trim();
     if (shown && event.sources?.length) {
@@ -261,6 +262,8 @@ function planStep(model, event) {
   const step = model.plan.find((one) => one.id === event.id);
   const path = [event.ns, event.id].filter(Boolean).join("/");
   const { id, executor, status, seconds, cost_usd: cost } = event;
+  const asked = event.call_id && scopeOf(model, event).calls.get(event.call_id);
+  if (asked) asked.card = true;
   let row = model.groups.get(path);
   if (!row || row.dropped) {
     model.grouped = true;
@@ -268,7 +271,7 @@ function planStep(model, event) {
     model.groups.set(path, row);
   }
   if (event.type === "step_start" && row.status !== "in_progress") row.begun = event.ts;
-  Object.assign(row, { executor, status, text: step?.text ?? row.text ?? "", seconds: seconds ?? row.seconds, cost: cost ?? row.cost });
+  Object.assign(row, { executor, status, text: step?.text ?? asked?.args?.task ?? row.text ?? "", seconds: seconds ?? row.seconds, cost: cost ?? row.cost });
   touch(model, row);
   model.plan = model.plan.map((one) => (one === step ? { ...one, status } : one));
   model.planRevision = model.revision;
@@ -351,9 +354,21 @@ function closeQuestion(model, id, answer) {
   model.questions.delete(id);
 }
 
+/** Nobody waits for an answer any more, nor does the call that asked. */
+function closeQuestions(model) {
+  for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+  for (const { calls } of model.scopes.values()) {
+    for (const row of calls.values()) {
+      if (!row.waiting) continue;
+      Object.assign(row, { waiting: false, cut: true });
+      touch(model, row);
+    }
+  }
+}
+
 /**
  * Return the rows in the order in which they are shown: of what was done again, the version that is
- * chosen, and the parts of a step or a subagent under it.
+ * chosen, and the parts of a step or a subagent under it. A call that runs a subagent is its card.
  *
  * @param {(row: object) => boolean} isOpen
  * @param {(versions: object[]) => number} chosen
@@ -362,7 +377,7 @@ export function shownRows(model, isOpen, chosen = (versions) => versions.length 
   const again = model.rows.some((row) => row.versions);
   const rows = again ? model.rows.filter((row) => row.within.every(({ versions, index }) => chosen(versions) === index)) : model.rows;
   if (!model.grouped) return rows;
-  const parts = Map.groupBy(rows, (row) => row.group);
+  const parts = Map.groupBy(rows.filter((row) => !(row.card && row.ok !== false)), (row) => row.group);
   const under = (key) => (parts.get(key) ?? []).flatMap((row) => [row, ...(row.kind === "step" && isOpen(row) ? under(row.key) : [])]);
   return under(undefined);
 }
@@ -407,7 +422,7 @@ function dropAfter(model, event) {
   model.within = model.within.filter((one) => !one.versions.at(-1).dropped);
   if (first) model.within.push({ versions, index: versions.length });
   model.results = new Map(); // it may be made again
-  for (const id of [...model.questions.keys()]) closeQuestion(model, id, null);
+  closeQuestions(model);
   return versions ?? null;
 }
 

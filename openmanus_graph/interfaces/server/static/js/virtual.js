@@ -17,9 +17,10 @@ const AT_END_PX = 48;
  * @param {(row: object, index: number) => HTMLElement} options.render
  * @param {(element: HTMLElement, row: object, index: number) => void} options.update
  * @param {boolean} [options.follow]  Whether it stays at the end while it is there.
+ * @param {(rows: object[]) => number} [options.kept]  Which row following must not move out of sight, or -1.
  * @param {(state: {atEnd: boolean, last: number}) => void} [options.onScroll]
  */
-export function virtualList(viewport, content, { estimate, render, update, follow = false, onScroll }) {
+export function virtualList(viewport, content, { estimate, render, update, follow = false, kept = () => -1, onScroll }) {
   let rows = [];
   let tops = [0]; // tops[i] is where row i begins; the last one is the whole height
   let validTo = 0; // tops[0..validTo] are right
@@ -27,6 +28,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
   let contentHeight = -1;
   let atEnd = true;
   let expected = -1; // where we scrolled to ourselves
+  let passed = null; // the last row when the person went past what is kept in sight
   const heights = new Map();
   const drawn = new Map();
 
@@ -47,6 +49,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
     validTo = Math.min(validTo, first);
     if (above && !(atEnd && follow)) scrollTo(scrolled + above);
     layout();
+    tellScroll();
   });
 
   function top(index) {
@@ -73,7 +76,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
       contentHeight = height;
       content.style.height = `${height}px`;
     }
-    if (atEnd && follow) scrollTo(height - shownHeight);
+    if (atEnd && follow) scrollTo(Math.min(height - shownHeight, farthest()));
     const scrolled = viewport.scrollTop;
     const wanted = new Set();
     const last = indexAt(scrolled + shownHeight + OVERSCAN_PX);
@@ -88,6 +91,12 @@ export function virtualList(viewport, content, { estimate, render, update, follo
       drawn.delete(key);
     }
     draw([...wanted].sort((a, b) => a - b));
+  }
+
+  /** How far following may scroll: the row that is kept stays in sight, of a long one its end. */
+  function farthest() {
+    const index = rows.at(-1)?.key === passed ? -1 : kept(rows);
+    return index < 0 ? Infinity : Math.max(top(index) - 8, top(index + 1) - shownHeight + AT_END_PX);
   }
 
   function draw(indices) {
@@ -132,7 +141,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
   }
 
   function tellScroll() {
-    onScroll?.({ atEnd, last: indexAt(viewport.scrollTop + shownHeight) });
+    onScroll?.({ atEnd: contentHeight - viewport.scrollTop - shownHeight < AT_END_PX, last: indexAt(viewport.scrollTop + shownHeight) });
   }
 
   let scheduled = false;
@@ -142,7 +151,10 @@ export function virtualList(viewport, content, { estimate, render, update, follo
     requestAnimationFrame(() => {
       scheduled = false;
       const scrolled = viewport.scrollTop;
-      if (Math.abs(scrolled - expected) > 2) atEnd = contentHeight - scrolled - shownHeight < AT_END_PX;
+      if (Math.abs(scrolled - expected) > 2) {
+        atEnd = contentHeight - scrolled - shownHeight < AT_END_PX;
+        if (atEnd) passed = rows.at(-1)?.key;
+      }
       layout();
       tellScroll();
     });
@@ -171,12 +183,14 @@ export function virtualList(viewport, content, { estimate, render, update, follo
     },
     toEnd() {
       atEnd = true;
+      passed = rows.at(-1)?.key;
       layout();
       tellScroll();
     },
     /** Bring a row into sight and return its element. */
     reveal(index) {
       atEnd = follow && index === rows.length - 1;
+      if (atEnd) passed = rows[index].key;
       const y = top(index);
       const bottom = y + (heights.get(rows[index].key) ?? estimate);
       if (y < viewport.scrollTop) viewport.scrollTop = y - 8;
@@ -192,6 +206,7 @@ export function virtualList(viewport, content, { estimate, render, update, follo
       drawn.clear();
       validTo = 0;
       atEnd = true;
+      passed = null;
     },
     indexOf: (element) => drawn.get(element?.rowKey)?.index ?? -1,
   };

@@ -5,6 +5,7 @@ import { argumentEditor } from "../arguments.js";
 import { difference } from "./difference.js";
 import { editOf } from "../diff.js";
 import { t, tn } from "../i18n.js";
+import { markdown } from "../markdown.js";
 import { decisionWord } from "../words/status.js";
 
 /**
@@ -12,8 +13,9 @@ import { decisionWord } from "../words/status.js";
  *
  * @param {(answers: object) => Promise<void>} send  Answers some or all of them, by id.
  * @param {(worker: string) => void} takeOver  Puts a browser of the thread into the person's hands.
+ * @param {object} files  What `markdown` takes.
  */
-export function createApprovals(send, takeOver) {
+export function createApprovals(send, takeOver, files) {
   const list = h("div.asks", {});
   const title = h("strong", {});
   const collect = h("input", { type: "checkbox", on: { change: () => drawHead() } });
@@ -71,31 +73,35 @@ export function createApprovals(send, takeOver) {
     element,
     /** Go to the first thing that can be done. */
     focus: () => list.querySelector("button, textarea, input")?.focus(),
-    /** Go to the first question as such. */
-    focusFirst: () => list.firstElementChild?.focus(),
-    /** Show what is open now. */
+    /** Go to the answer of the first question; to its card if a key in flight could decide something. */
+    focusFirst: () => entryOf(list.firstElementChild)?.focus(),
+    /** Show what is open now; return whether something is new. */
     show(questions) {
+      const isNew = [...questions.keys()].some((id) => !cards.has(id));
       for (const [id, card] of cards) {
         if (questions.has(id)) continue;
         const focused = card.element.contains(document.activeElement);
         card.element.remove();
         cards.delete(id);
-        if (focused) (list.firstElementChild ?? document.getElementById("run"))?.focus();
+        if (focused) (entryOf(list.firstElementChild) ?? document.getElementById("run"))?.focus();
       }
       for (const [id, question] of questions) {
         if (cards.has(id)) continue;
-        const card = questionCard(question, decided, takeOver);
+        const card = questionCard(question, decided, takeOver, files);
         cards.set(id, card);
         list.append(card.element);
       }
       element.hidden = cards.size === 0;
       if (element.hidden) collect.checked = false; // the next questions are others
       drawHead();
+      return isNew;
     },
   };
 }
 
-function questionCard(question, decide, takeOver) {
+const entryOf = (card) => card?.querySelector(".ask-area > .answer textarea") ?? card;
+
+function questionCard(question, decide, takeOver, files) {
   const allowed = question.kind === "question" ? ["respond"] : question.allowed ?? ["approve", "edit", "reject", "respond"];
   const titleId = `ask-${question.id}`;
   const error = h("div.error", { role: "alert" });
@@ -104,7 +110,7 @@ function questionCard(question, decide, takeOver) {
   const element = h("article.ask", { tabIndex: -1, aria: { labelledby: titleId } },
     h("div.ask-title", { id: titleId }, icon("hand"),
       question.plan_step && h("span.ns", { title: t("Part of the work: {id}", { id: question.plan_step }) }, question.plan_step),
-      h("span.pre", {}, questionWords(question))),
+      question.kind === "question" ? markdown(question.question, files) : h("span.pre", {}, questionWords(question))),
     question.calls.map(callView), area, stagedNote, error);
   const card = {
     id: question.id,
@@ -136,7 +142,7 @@ function questionCard(question, decide, takeOver) {
   const finish = (value) => decide(question.id, value);
   if (question.browser !== undefined) {
     fill(area, h("div.buttons", {}, button(t("Take the browser over"), () => takeOver(question.browser), { kind: "primary", iconName: "globe" })),
-      h("details", {}, h("summary", {}, t("Answer in words instead")), answerForm(t("Your answer"), t("Send answer"), finish)));
+      h("details", {}, h("summary", {}, t("Answer with text instead")), answerForm(t("Your answer"), t("Send answer"), finish)));
   } else if (question.kind === "question") fill(area, answerForm(t("Your answer"), t("Send answer"), finish));
   else drawDecisions(area, question, allowed, finish);
   return card;
@@ -174,18 +180,18 @@ function drawDecisions(area, question, allowed, finish) {
       event.stopPropagation();
       back(name);
     };
-    fill(area, h("div", { on: { keydown } }, form, button(t("Back"), () => back(name), { kind: "quiet" })));
+    fill(area, h("div", { on: { keydown } }, form, button(t("Back"), () => back(name))));
     area.querySelector("input, textarea")?.focus();
   };
   const instead = again ? t("It took place…") : t("Answer instead…");
   const choices = {
     approve: [again ? t("Run it again") : t("Approve"), () => finish({ type: "approve" }), "primary"],
-    always: [t("Approve all of this kind"), () => finish({ type: "approve", remember: true }), "quiet"],
+    always: [t("Approve all of this kind"), () => finish({ type: "approve", remember: true }), ""],
     edit: [t("Edit…"), () => open(t("Edit…"), editForm(question.calls[0] ?? {}, finish)), ""],
     reject: [t("Reject…"), () => open(t("Reject…"), answerForm(t("Reason (the agent reads it)"), t("Reject"),
       (message) => finish({ type: "reject", message }), { optional: true, kind: "danger" })), ""],
     respond: [instead, () => open(instead,
-      answerForm(again ? t("What came of it") : t("What the agent is told instead of a result"), t("Send"),
+      answerForm(again ? t("What happened") : t("Text for the agent instead of a result"), t("Send"),
         (message) => finish({ type: "respond", message }))), ""],
   };
   const repeatable = question.kind === "approval" && question.calls[0]?.tool !== "planning";

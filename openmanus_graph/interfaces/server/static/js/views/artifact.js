@@ -28,12 +28,16 @@ export async function showFile(body, file, files, size = WHOLE) {
   const failed = (error) =>
     fill(body, h("p.error", {}, `${t("This file cannot be shown. It may have been removed.")} ${error.message}`));
   const tooLarge = () => fill(body, h("p.empty", {}, t("This file is too large to be shown here. Download it.")));
-  const showText = async (draw) => (file.size > MOST_TEXT ? tooLarge() : fill(body, draw(file.text ?? await textOf(file))));
+  const showText = async (draw) => {
+    const text = file.text ?? await textOf(file);
+    fill(body, file.size > MOST_TEXT && h("p.muted", {}, t("Only the first {n} of {all} are shown. Download the file for the rest.", { n: bytes(MOST_TEXT), all: bytes(file.size) })), draw(text));
+  };
   const views = {
     image: () => fill(body, h("img", { src: file.url, alt: file.path, loading: "lazy" })),
     html: () => (file.size > MOST_PAGE ? tooLarge() : file.text === undefined ? showPage(body, file, failed, size === BRIEF) : fill(body, frame(file.url, file, false))),
     audio: () => fill(body, h("audio", { controls: true, src: file.url })),
     video: () => fill(body, h("video", { controls: true, src: file.url })),
+    ...(file.url?.startsWith("/app/files/") && { pdf: () => showPdf(body, file, 1) }),
     markdown: () => showText((text) => markdown(text, files)),
     table: () => showText((text) => table(text, file, size)),
     text: () => showText((text) => asText(text, file)),
@@ -76,10 +80,32 @@ export function downloadLink(file, kind = "") {
 
 const viewOf = (file) => (file.view === "text" && /\.(csv|tsv)$/i.test(file.path) ? "table" : file.view);
 
+/** Read a file as text, of a large one whole lines of its first part. */
 async function textOf(file) {
   const response = await fetch(file.url);
   if (!response.ok) throw new Error(t("The server answered with {status}.", { status: response.status }));
-  return response.text();
+  if (file.size <= MOST_TEXT) return response.text();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += part.value;
+    if (text.length < MOST_TEXT) continue;
+    await reader.cancel();
+    return text.slice(0, Math.max(text.lastIndexOf("\n", MOST_TEXT), 0) || MOST_TEXT);
+  }
+  return text;
+}
+
+/** Show a page of a PDF: the server draws it. */
+async function showPdf(body, file, page) {
+  const response = await fetch(`${file.url}?page=${page}`);
+  if (!response.ok) throw new Error((await response.json()).detail);
+  const pages = Number(response.headers.get("X-Pages"));
+  const picture = URL.createObjectURL(await response.blob());
+  const go = (by, iconName, title) => button("", () => showPdf(body, file, page + by).catch((error) => fill(body, h("p.error", {}, error.message))),
+    { kind: "icon quiet", iconName, title, disabled: page + by < 1 || page + by > pages });
+  fill(body, h("div.versions", {}, go(-1, "left", t("Previous page")), h("span", {}, `${page}/${pages}`), go(1, "right", t("Next page"))),
+    h("img", { src: picture, alt: t("Page {n} of {path}", { n: page, path: file.path }), on: { load: () => URL.revokeObjectURL(picture) } }));
 }
 
 /** Show HTML: the server says by its policy whether it is a chart that it made, whose scripts run. */

@@ -6,6 +6,7 @@ import { h, icon } from "../dom.js";
 import { callTitle, duration, firstLine, withoutMark } from "../format.js";
 import { colour } from "../highlight.js";
 import { t } from "../i18n.js";
+import { markdown } from "../markdown.js";
 import { difference } from "./difference.js";
 
 /** What these return is shown by other rows. */
@@ -38,7 +39,7 @@ export function callCard(row, context) {
     h(`div.call.${state}`, {}, head,
       preview && h("div.preview", {}, preview),
       state === "running" && h("div.preview", { hidden: true, data: { live: LIVE[row.tool] ?? "" } }),
-      open && details(row, edit)),
+      open && details(row, edit, context)),
   ];
 }
 
@@ -51,9 +52,9 @@ function stateOf(row) {
   return row.ok ? ["ok", t("done")] : ["bad", t("failed")];
 }
 
-function details(row, edit) {
+function details(row, edit, context) {
   return h("div.call-body", {},
-    edit ? difference(edit)
+    edit ? difference(edit) : row.tool === "ask_human" ? markdown(String(row.args?.inquire ?? ""), context)
       : Object.entries(row.args ?? {}).map(([name, value]) => argument(row, name, value)),
     row.ok !== null && section(t("Output"), withoutMark(row.output) || t("(nothing)"), { kind: row.ok ? "" : "bad" }));
 }

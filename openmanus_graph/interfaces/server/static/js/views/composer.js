@@ -50,6 +50,8 @@ export function createComposer(actions) {
     h("div.composer-foot", {}, details, attach, chooser, send));
   let mode = "start";
   let busy = false;
+  let asked = 0; // questions that are open
+  let warned = false; // that a message closes them
   let drawn = "";
   let known = 0; // characters that the box held before the newest input
 
@@ -101,6 +103,11 @@ export function createComposer(actions) {
     }
     if (!text || busy) {
       message.focus();
+      return;
+    }
+    if (asked && !warned) {
+      warned = true;
+      error.textContent = t("The agent waits for your answer above. This message would close its question without one. To send it anyway, choose Send again.");
       return;
     }
     await attempt(async () => {
@@ -177,6 +184,11 @@ export function createComposer(actions) {
     show(session) {
       const model = session?.model;
       const status = model?.status ?? "new";
+      asked = status === "waiting" ? model.questions.size : 0;
+      if (!asked && warned) {
+        warned = false;
+        error.textContent = "";
+      }
       mode = !model || status === "new" ? "start" : status === "running" ? "steer" : "next";
       const [placeholder, name, verb] = MODES[mode];
       message.placeholder = placeholder;

@@ -12,9 +12,9 @@ export function createHelp(version) {
   const told = h("input", { type: "checkbox", checked: notifies(), on: { change: async () => { told.checked = await setNotify(told.checked); } } });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "help-title" } },
     h("h2", { id: "help-title" }, t("Keyboard and help")),
-    h("p", {}, t("Tab goes through everything; Enter sends, Shift+Enter begins a new line. Where you do not write, single keys do this:")),
+    h("p", {}, t("Tab moves through all controls. Enter sends, Shift+Enter starts a new line. Outside of text fields, these keys work:")),
     h("dl.keys", {}, SHORTCUTS.map(([keys, words]) => h("div", {}, h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, words)))),
-    h("label.check", {}, box, h("span", {}, t("Use single keys"))),
+    h("label.check", {}, box, h("span", {}, t("Use keyboard shortcuts"))),
     canNotify() && h("label.check", {}, told, h("span", {}, t("Notify me when a run ends or asks while I look elsewhere"))),
     h("p", {}, t("Drop files anywhere to put them into the workspace. While the agent works, a message corrects it: it reads it at its next step.")),
     h("p.muted", {}, `OpenManus ${version}`),
@@ -48,7 +48,7 @@ export function createTokenForm(use) {
         input.value = "";
         dialog.close();
       } catch (problem) {
-        error.textContent = problem.message;
+        error.textContent = problem.status === 401 ? t("This token is wrong.") : problem.message;
         input.focus();
       }
     },

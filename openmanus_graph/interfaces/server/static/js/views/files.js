@@ -45,7 +45,8 @@ export function createFiles(actions) {
       const before = state();
       files = new Map(answer.files.map((file) => [file.path, file]));
       if (state() !== before) actions.changed();
-      place.textContent = answer.workspace + (answer.truncated ? ` (${t("only the first files are listed")})` : "");
+      place.title = answer.workspace;
+      place.textContent = answer.workspace.split("/").slice(-2).join("/") + (answer.truncated ? ` (${t("only the first files are listed")})` : "");
       draw();
     } catch (error) {
       if (id !== thread) return;
@@ -66,7 +67,7 @@ export function createFiles(actions) {
         icon(file.view === "image" ? "image" : "file"),
         h("span.name", {}, file.path),
         h("span.facts.muted", {},
-          made.has(file.path) && h("span.tag", { title: t("Made or changed by the last run") }, t("changed")),
+          made.has(file.path) && h("span.tag", { title: t("Made or changed by the last run") }, t("last run")),
           h("span", {}, bytes(file.size)), h("span.when", {}, ago(file.modified)))),
       downloadLink(file, "icon quiet"))));
   }

@@ -14,6 +14,7 @@ export function createHeader(actions) {
   const other = Object.keys(LANGUAGES).find((code) => code !== language);
   const mark = { en: "EN", zh: "中" }[other];
   const shownModel = h("span.model.muted", { title: t("The model of the last run") });
+  const inbox = actions.inbox && button("", actions.inbox, { kind: "icon quiet", iconName: "inbox", title: t("Inbox and triggers") });
   const dot = h("span.dot.new", { aria: { hidden: "true" } });
   const word = h("span", {}, "");
   const pill = h("span.pill", { hidden: true }, dot, word);
@@ -28,7 +29,7 @@ export function createHeader(actions) {
       aria: { label: `${mark} ${LANGUAGES[other]}` }, on: { click: () => actions.language(other) } }, mark),
     button("", actions.theme, { kind: "icon quiet", iconName: "theme", title: t("Colours: light, dark or the system's") }),
     when(actions.memory, "", actions.memory, { kind: "icon quiet", iconName: "note", title: t("Notes that agents keep") }),
-    when(actions.inbox, "", actions.inbox, { kind: "icon quiet", iconName: "inbox", title: t("Inbox and triggers") }),
+    inbox,
     when(actions.usage, "", actions.usage, { kind: "icon quiet", iconName: "chart", title: t("Usage: runs, tokens and cost") }),
     when(actions.help, "", actions.help, { kind: "icon quiet", iconName: "help", title: t("Keyboard and help (?)") }),
     when(actions.details, "", actions.details, { kind: "icon quiet wide-only", iconName: "panel", title: t("Show or hide details") }))),
@@ -38,6 +39,7 @@ export function createHeader(actions) {
     const { model, info } = session;
     const limits = { ...defaults, ...info?.options, ...model.run?.options };
     const cost = model.usage.cost_usd;
+    const done = model.plan.filter((step) => step.status === "completed").length;
     const tokens = model.usage.input_tokens + model.usage.output_tokens;
     meter.hidden = model.status === "new";
     meter.title = t("This run: {in} tokens in ({cached} cached), {out} out, {calls} model calls.", {
@@ -46,7 +48,7 @@ export function createHeader(actions) {
     });
     fill(meter,
       gauge(t("Cost"), money(cost), limits.max_cost_usd && money(limits.max_cost_usd), cost / limits.max_cost_usd),
-      gauge(t("Steps"), count(model.step), limits.max_steps && count(limits.max_steps), model.step / limits.max_steps),
+      runsPlan(model) ? gauge(t("Plan steps"), count(done), count(model.plan.length), done / model.plan.length, { isLimit: false }) : gauge(t("Steps"), count(model.step), limits.max_steps && count(limits.max_steps), model.step / limits.max_steps),
       gauge(t("Tokens"), count(tokens), limits.max_total_tokens && count(limits.max_total_tokens), tokens / limits.max_total_tokens));
   }
 
@@ -71,10 +73,17 @@ export function createHeader(actions) {
       dot.className = `dot ${model.status}`;
       word.textContent = statusWord(model.status);
       pill.title = statusSentence(model.status, model.stopReason);
-      const stepText = model.status === "running" && model.step ? t("step {n}", { n: model.step }) : "";
-      activity.textContent = [activityWords(model.activity), stepText].filter(Boolean).join(" · ")
+      const working = runsPlan(model) && model.status === "running" ? model.plan.filter((step) => step.status === "in_progress").map((step) => step.id) : [];
+      const stepText = model.status === "running" && model.step && !runsPlan(model) ? t("step {n}", { n: model.step }) : "";
+      activity.textContent = [working.length ? t("Working on {steps}", { steps: working.join(", ") }) : activityWords(model.activity), stepText].filter(Boolean).join(" · ")
         || statusReason(model.status, model.stopReason);
       drawMeter(session, defaults);
+    },
+    /** Say whether something waits in the inbox. */
+    waiting(on) {
+      inbox.classList.toggle("badge", on);
+      inbox.title = on ? t("Inbox and triggers: something waits for you") : t("Inbox and triggers");
+      inbox.setAttribute("aria-label", inbox.title);
     },
     /** Say that the connection is away, or that it is back; without a thread, whether the server is. */
     connection(session, away) {
@@ -97,12 +106,15 @@ export function createHeader(actions) {
   };
 }
 
-function gauge(label, value, limit, share) {
+/** Whether the run is a plan whose steps have begun, each with steps of its own. */
+const runsPlan = (model) => model.plan.length > 0 && [...model.groups.values()].some((row) => !row.subagent);
+
+function gauge(label, value, limit, share, { isLimit = true } = {}) {
   const part = Number.isFinite(share) ? Math.min(1, share) : 0;
   return h("div.gauge", { role: "group", aria: { label: limit ? t("{name}: {value} of {limit}", { name: label, value, limit }) : `${label}${t(": ")}${value}` } },
     h("span.gauge-label", {}, label),
     h("span.gauge-value", {}, value, limit && h("span.muted", {}, ` / ${limit}`)),
-    limit && h(`span.gauge-bar${part > 0.8 ? ".high" : ""}`, { style: { "--share": String(part) } }));
+    limit && h(`span.gauge-bar${isLimit && part > 0.8 ? ".high" : ""}`, { style: { "--share": String(part) } }));
 }
 
 function firstTask(model) {

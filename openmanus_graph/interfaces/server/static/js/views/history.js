@@ -44,9 +44,9 @@ export function createHistory(again) {
     fill(list, checkpoints.map((one, index) => h("li", {},
       h("div", {}, h("div.plan-text", {}, one.name),
         h("div.muted", {}, [clock(one.at), one.current && t("now")].filter(Boolean).join(" · "))),
-      changed(one, checkpoints[index + 1]) && button(t("Changes"),
-        () => changes.open(thread, checkpoints[index + 1].snapshot, one.snapshot),
-        { kind: "quiet", aria: { label: t("What changed in the files before {time}", { time: clock(one.at) }) } }),
+      changed(checkpoints[index - 1] ?? all[0], one) && button(t("Changes"),
+        () => changes.open(thread, one.snapshot, (checkpoints[index - 1] ?? all[0]).snapshot),
+        { kind: "quiet", aria: { label: t("What this changed in the files: {place}", { place: one.name }) } }),
       !one.current && button(t("Go back here"), () => dialog.open(one),
         { disabled: running, aria: { label: t("Go back to: {place}", { place: one.name }) } }))));
   }
@@ -99,9 +99,9 @@ export function createHistory(again) {
   };
 }
 
-/** Say whether files changed between two places, the later of which comes first. */
-function changed(one, before) {
-  return Boolean(before?.snapshot && one.snapshot && before.snapshot !== one.snapshot);
+/** Say whether files changed from one place to the next. */
+function changed(after, one) {
+  return Boolean(after.snapshot && one.snapshot && after.snapshot !== one.snapshot);
 }
 
 /** Number the places as the steps of the conversation: a message begins anew. */
@@ -155,11 +155,11 @@ function createDialog(again) {
     open(one, text = null) {
       checkpoint = one;
       title.textContent = text === null ? t("Go back and try again") : t("Edit the message");
-      label.textContent = text === null ? t("Do it otherwise (optional)") : t("Your message");
+      label.textContent = text === null ? t("What to do differently (optional)") : t("Your message");
       go.textContent = text === null ? t("Try again from here") : t("Send");
       message.required = text !== null;
       message.rows = text === null ? 3 : 6;
-      what.textContent = t("It goes on from here: {place}, {time}. What came after it is taken back, in the conversation and in the files; what only you have is put aside.",
+      what.textContent = t("The run continues from: {place}, {time}. Later messages and file changes are undone. Files that only you changed are moved aside first.",
         { place: one.name, time: clock(one.at) });
       message.value = text ?? "";
       error.textContent = "";

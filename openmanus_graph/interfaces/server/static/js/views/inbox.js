@@ -3,6 +3,7 @@
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
 import { language, t } from "../i18n.js";
+import { markdown } from "../markdown.js";
 
 const MOST_CHARS = 600;
 const KINDS = {
@@ -37,16 +38,18 @@ export function createInbox(open) {
     fill(body,
       h("h3", {}, t("What waits for you")),
       waiting.length ? h("ul.cards", {}, waiting.map((row) => h("li", {}, h("span.tag", {}, KINDS[row.kind] ?? row.kind),
-        h("div.grow.pre", {}, row.what.slice(0, MOST_CHARS)),
+        h("div.grow", {}, h("div.muted", {}, [row.title, triggers.find(({ thread }) => thread === row.thread)?.name].filter(Boolean).join(" · ")),
+          row.kind === "question" ? markdown(row.what.slice(0, MOST_CHARS)) : h("div.pre", {}, row.what.slice(0, MOST_CHARS))),
         h("div.buttons", {}, row.number && [
           button(t("Try again"), () => act(() => api.replay(row.number, "replay"))),
           row.kind === "unknown_outcome" && button(t("It arrived"), () => act(() => api.replay(row.number, "sent")))],
         link(t("Open"), row.thread, "a.btn")))))
         : h("p.empty", { role: "status" }, t("Nothing waits for you.")),
-      triggers.length > 0 && h("h3", {}, t("Triggers")),
+      h("h3", {}, t("Triggers")),
+      !triggers.length && h("p.empty", {}, t("A trigger starts a task at a time, or when a file, a mail or a request arrives. An admin adds triggers to config.toml, under [triggers.NAME].")),
       triggers.length > 0 && h("ul.cards", {}, triggers.map((row) => h("li", {}, h(`span.tag${row.state === "paused" ? ".warn" : ""}`, {}, STATES[row.state]),
         h("div.grow", {}, h("strong", {}, row.name), h("div.muted", {}, [
-          row.next && t("Next run {time}", { time: moment(row.next) }), row.last && [row.next && " · ", t("newest run"), " ", link(ENDS[row.last], row.thread)]])),
+          row.next && t("Next run {time}", { time: moment(row.next) }), row.last && [row.next && " · ", t("newest run"), " ", link(waiting.some(({ thread }) => thread === row.thread) ? t("waits for you") : ENDS[row.last], row.thread)]])),
         h("div.buttons", {}, row.state === "active"
           ? button(t("Pause"), () => act(() => api.changeTrigger(row.name, "pause")))
           : button(t("Resume"), () => act(() => api.changeTrigger(row.name, "resume"))),

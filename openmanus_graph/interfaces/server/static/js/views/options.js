@@ -39,7 +39,7 @@ export function createOptions(setUp, showExtensions) {
 
   const agentRow = h("div", {}, h("label.stack", {}, h("span", {}, t("Agent")), agent), about,
     button(t("Tools, skills and MCP servers…"), () => showExtensions(agent.value), { kind: "link" }));
-  const modelRow = h("div.stack.model-choice", {}, model.element, button(t("Set up another model…"), setUp, { kind: "link" }));
+  const modelRow = h("div.stack.model-choice", {}, model.element, button(t("Set up another model…"), setUp, { kind: "link admins-only" }));
   const element = h("div.options", {});
 
   /** Build the form: the server says which settings are in it. */
@@ -137,7 +137,7 @@ function modelPicker() {
 
   function draw(chosen) {
     const names = [...new Set([...known, chosen].filter(Boolean))];
-    fill(select, names.map((name) => h("option", { value: name }, name === standard ? t("{model} (standard)", { model: name }) : name)),
+    fill(select, names.map((name) => h("option", { value: name }, name === standard ? t("{model} (default)", { model: name }) : name)),
       h("option", { value: OTHER }, t("Another one…")));
     select.value = chosen || OTHER;
     other.value = "";

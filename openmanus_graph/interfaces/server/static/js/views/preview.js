@@ -35,7 +35,9 @@ export function createPreview(onClose = () => {}) {
     title.textContent = title.title = file.path;
     facts.textContent = `${bytes(file.size)} · ${file.media_type}`;
     fill(tools, downloadLink(file));
-    return showFile(body, file, files);
+    const content = h("div.preview-content", {}); // one that comes late must not replace the next file
+    fill(body, content);
+    return showFile(content, file, files);
   }
 
   return {

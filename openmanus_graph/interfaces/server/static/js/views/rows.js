@@ -76,11 +76,11 @@ const KINDS = {
 
   step: (row, context) => stepCard(row, context),
 
-  question: (row) => (row.answer === null
+  question: (row, context) => (row.answer === null
     ? [t("Question to you"), mark("hand", t("Waiting for your answer"), row)]
     : row.asks === "approval" && row.calls.length ? decided(row)
     : [t("Question to you, answered"), h("div.asked", {}, icon("hand"), h("div.grow", {},
-      h("div.pre", {}, row.text), h("div.pre.muted", {}, answerWords(row.answer))), time(row))]),
+      markdown(row.text, context), h("div.pre.muted", {}, answerWords(row.answer))), time(row))]),
 
   final: (row, context) => [
     t("Result"),
@@ -167,7 +167,7 @@ function switcher(row, context) {
   const at = versions.indexOf(row);
   const go = (by, iconName, title) => button("", () => context.choose(versions, at + by), { kind: "icon quiet small", iconName, title, disabled: !versions[at + by] });
   return h("div.versions", { role: "group", aria: { label: t("Version {n} of {m}", { n: at + 1, m: versions.length }) } },
-    go(-1, "left", t("The version before")), h("span", {}, `${at + 1}/${versions.length}`), go(1, "right", t("The next version")));
+    go(-1, "left", t("Previous version")), h("span", {}, `${at + 1}/${versions.length}`), go(1, "right", t("Next version")));
 }
 
 /** Whether a text is worth a button that copies it. */

@@ -23,7 +23,7 @@ export function createSetup(done) {
   const offered = h("datalist", { id: listId });
   const said = h("div.muted", { role: "status" });
   const error = h("div.error", { role: "alert" });
-  const go = h("button.btn.primary", { type: "submit" }, h("span", {}, t("Try and keep it")));
+  const go = h("button.btn.primary", { type: "submit" }, h("span", {}, t("Test and save")));
   const addressRow = h("label.stack", {}, h("span", {}, t("Address (only for a server of your own)")), address);
   const keyRow = h("label.stack", {}, h("span", {}, t("Key")), key);
   const element = h("form.setup", { on: { submit } },
@@ -82,7 +82,7 @@ export function createSetup(done) {
       keyRow.hidden = !providers.get(provider.value)?.takes_key;  // some list their models to anybody
     } finally {
       go.disabled = false;
-      go.firstChild.textContent = t("Try and keep it");
+      go.firstChild.textContent = t("Test and save");
     }
   }
 
@@ -121,7 +121,7 @@ export function createSetupDialog(done) {
   });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "setup-title" } },
     h("h2", { id: "setup-title" }, t("Set up a model")),
-    h("p.muted", {}, t("It is asked for a word. If it answers, it becomes the standard, and its key is kept on this machine, readable by you only.")),
+    h("p.muted", {}, t("The model gets a short test request. If it answers, it becomes the default. Its key is stored on this machine, where only you can read it.")),
     form.element, button(t("Cancel"), () => dialog.close(), { kind: "quiet" }));
   return {
     element: dialog,

@@ -20,22 +20,23 @@ export function createShare() {
   }), { kind: "primary", iconName: "share" });
   const save = (form, label) => button(label, () => act(async () => {
     const address = URL.createObjectURL(await api.exported(thread, form));
-    h("a", { href: address, download: `${thread}.${form === "html" ? "html" : "md"}` }).click();
+    h("a", { href: address, download: `${named}.${form === "html" ? "html" : "md"}` }).click();
     URL.revokeObjectURL(address);
   }), { iconName: "download" });
   const dialog = h("dialog.small-dialog", { aria: { labelledby: "share-title" } },
     h("h2", { id: "share-title" }, t("Save or share the thread")),
     h("div.buttons", {}, save("html", t("Page with results")), save("markdown", "Markdown")),
-    h("p", {}, t("Whoever has a link can read this thread, also what comes later, and change nothing. A link is shown once.")),
+    h("p", {}, t("Anyone with the link can read this thread, including later messages, but cannot change it. The link is shown only once.")),
     made, count, error, h("div.buttons", {}, make, revoke, button(t("Close"), () => dialog.close())));
   let thread = null;
+  let named = ""; // the saved files
 
   async function act(action) {
     error.textContent = "";
     try {
       await action();
       const links = await api.shares(thread);
-      count.textContent = tn(links, "{n} link works.", "{n} links work.");
+      count.textContent = links ? tn(links, "{n} active link", "{n} active links") : t("There are no links.");
       revoke.hidden = !links;
     } catch (problem) {
       error.textContent = problem.message;
@@ -44,8 +45,9 @@ export function createShare() {
 
   return {
     element: dialog,
-    open(id) {
+    open(id, title) {
       thread = id;
+      named = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || id;
       fill(made);
       count.textContent = "";
       revoke.hidden = true;

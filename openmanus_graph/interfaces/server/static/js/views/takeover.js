@@ -19,9 +19,9 @@ const KEPT = "\u200b"; // always in the box, so that a phone's Backspace has som
  *   dialog is closed.
  */
 export function createTakeover({ done, left }) {
-  const title = h("h2", { id: "takeover-title" }, t("The agent's browser, in your hands"));
+  const title = h("h2", { id: "takeover-title" }, t("You control the agent's browser"));
   const address = h("div.takeover-address.muted", {});
-  const picture = h("img.stage", { alt: t("The page; click into it to use it"), draggable: false });
+  const picture = h("img.stage", { alt: t("The page. Click it to use it."), draggable: false });
   const box = h("textarea.stage-box", { rows: 1, spellcheck: false, autocomplete: "off", autocapitalize: "off",
     aria: { label: t("Keys for the page; Esc leads back to the buttons") }, value: KEPT });
   const stage = h("div.stage-frame", {}, picture, box);
@@ -29,7 +29,7 @@ export function createTakeover({ done, left }) {
   const give = button(t("Give it back"), () => giveBack(), { kind: "primary", iconName: "check" });
   const controls = [
     button("", () => send({ kind: "back" }), { kind: "icon quiet", iconName: "back", title: t("Back") }),
-    button("", () => send({ kind: "reload" }), { kind: "icon quiet", iconName: "history", title: t("Load again") }),
+    button("", () => send({ kind: "reload" }), { kind: "icon quiet", iconName: "reload", title: t("Reload") }),
   ];
   const showStage = (on) => { for (const one of [stage, give, ...controls]) one.hidden = !on; };
   const dialogBar = h("div.takeover-dialog", { hidden: true });

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { button, fill, h } from "../dom.js";
-import { ago, groupName, groupRank } from "../format.js";
+import { ago, groupName, groupRank, unmarkedLine } from "../format.js";
 import { t, tn } from "../i18n.js";
 import { statusWord } from "../words/status.js";
 import { virtualList } from "../virtual.js";
@@ -17,7 +17,7 @@ const UNDOES = { archive: "unarchive", unarchive: "archive" };
  * Build the list.
  *
  * @param {object} actions  `open(id)`, `create()`, `removed(id)`, `problem(error)`, `answered(yes)`:
- *   whether the server does.
+ *   whether the server does; `waiting(yes)`: whether a thread waits for the person.
  */
 export function createThreads(actions) {
   const content = h("div.rows", { role: "list", aria: { label: t("Threads") } });
@@ -33,7 +33,7 @@ export function createThreads(actions) {
   const archiveChosen = button(t("Archive"), () => change(picked(), archived ? "unarchive" : "archive"), { kind: "chip" });
   const deleteChosen = button(t("Delete"), () => change(picked(), "delete"), { kind: "chip danger" });
   const bulk = h("div.note.bulk", { role: "group", aria: { label: t("Selected threads") }, hidden: true }, chosen,
-    h("div.chips", {}, button(t("All listed"), () => pick(rows), { kind: "chip" }), archiveChosen, deleteChosen));
+    h("div.chips", {}, button(t("Select all"), () => pick(rows), { kind: "chip" }), archiveChosen, deleteChosen));
   const element = h("div.sidebar", { id: "threads", aria: { label: t("Threads") } },
     h("h1.sr-only.narrow-only", {}, t("Threads")),
     h("div.side-head", {}, button(t("New task"), actions.create, { kind: "primary wide", iconName: "plus" }), search,
@@ -94,7 +94,7 @@ export function createThreads(actions) {
     const link = h("a.thread-link", { href: `/app/t/${encodeURIComponent(row.id)}`, on: { click: open },
       aria: { current: row.id === current ? "page" : undefined } },
     h("span.thread-title", { title }, title),
-    row.found && h("span.thread-found", {}, row.found),
+    row.found && h("span.thread-found", {}, unmarkedLine(row.found)),
     h("span.thread-meta", {}, h(`span.dot.${row.status}`, { aria: { hidden: "true" } }),
       h("span", {}, statusWord(row.status)), h("span", {}, row.agent), h("span", {}, ago(row.updated))));
     const tool = (act, iconName, text) => button("", act, { kind: "icon quiet small", iconName, title: text });
@@ -286,6 +286,7 @@ export function createThreads(actions) {
       if (loading !== mine) return;
       use(page);
       draw();
+      if (!search.value && !archived && !batch) actions.waiting(rows.some((row) => row.status === "waiting"));
       actions.answered(true);
     } catch (error) {
       if (error.status === 0) actions.answered(false);
@@ -309,7 +310,12 @@ export function createThreads(actions) {
     select(id) {
       if (id === current) return;
       current = id;
+      if (id) fill(done); // what was done to the open thread is still to be read
       redraw();
+    },
+    /** Bring the newest thread into sight. */
+    toTop() {
+      viewport.scrollTop = 0;
     },
   };
 }

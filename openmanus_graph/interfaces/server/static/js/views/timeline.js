@@ -50,6 +50,7 @@ export function createTimeline(actions) {
   const list = virtualList(viewport, content, {
     estimate: 44,
     follow: true,
+    kept: (all) => (all.at(-1)?.kind === "final" ? all.findLastIndex((row) => (row.kind === "final" ? row.answer : row.kind === "think" && row.text && !row.ns)) : -1),
     render: (row) => renderRow(row, context),
     update: (item, row) => keepFocus(item, () => updateRow(item, row, context)),
     onScroll: ({ atEnd }) => { latest.hidden = atEnd || !rows.length; },

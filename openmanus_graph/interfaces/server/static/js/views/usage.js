@@ -49,11 +49,11 @@ export function createUsage(open) {
         h("div.plots", {}, plots(days, total)),
         table(BY[by.value], by.value === "day" ? [...found.rows].reverse() : found.rows, nameOf),
         h("h3", {}, t("The most expensive threads")),
-        table(t("Thread"), found.threads, (row) => h("a", { href: `/app/t/${encodeURIComponent(row.thread)}`, on: { click: (event) => {
+        table(t("Thread"), found.threads, (row) => (row.name === row.thread ? t("Deleted thread") : h("a", { href: `/app/t/${encodeURIComponent(row.thread)}`, on: { click: (event) => {
           event.preventDefault();
           dialog.close();
           open(row.thread);
-        } } }, row.name))]);
+        } } }, row.name)))]);
   }
 
   return {

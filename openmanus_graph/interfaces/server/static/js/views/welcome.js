@@ -21,7 +21,7 @@ export function createWelcome({ pick, demo, setup, inputs }) {
   const list = h("div.examples", { role: "group", aria: { label: t("Example tasks") } });
   const first = h("div.first", { hidden: true },
     h("div.card", {}, h("h3", {}, t("Set up a model")),
-      h("p.muted", {}, t("The agent needs a language model. The key stays on this machine, readable by you only.")), setup.element),
+      h("p.muted", {}, t("The agent needs a language model. The key is stored on this machine, where only you can read it.")), setup.element),
     h("div.card", {}, h("h3", {}, t("Or look first")),
       h("p.muted", {}, t("A real task with real tools; only the model's words are recorded. It needs no key and takes half a minute.")),
       button(t("Watch the demo"), demo, { iconName: "play" })));
