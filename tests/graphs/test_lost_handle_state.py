@@ -206,7 +206,7 @@ async def test_an_approval_after_the_process_has_ended_is_asked_for_again(
     model = scripted(FILL, calls(*[TOUCH] * count, prefix="w"), "done")
     async with open_session("t"):
         await run_graph(graph, model=model, config=CONFIG, policy_rules=(ASKS,))
-    questions: list[str] = []
+    questions, ran = list[str](), None
     for answer in answers * 2:
         waiting = (await graph.aget_state(CONFIG)).interrupts
         if not waiting:
@@ -214,6 +214,7 @@ async def test_an_approval_after_the_process_has_ended_is_asked_for_again(
         questions += [one.value["question"] for one in waiting]
         task: Any = Command(resume={one.id: answer for one in waiting})
         ran = await run_graph(graph, model=model, config=CONFIG, task=task, policy_rules=(ASKS,))
+    assert ran is not None
     assert ran.values["answer"] == "done"
     ended = [question for question in questions if "would run in a new process" in question]
     assert len(ended) == (count if len(answers) > 1 else 0)
