@@ -218,7 +218,8 @@ def test_each_message_is_one_turn_through_a_kill(place: Place, kind: str, kill: 
         assert set(sent.values()) == {1}, sent
         assert ends["delivered"] + unknown == 3, ends
         assert ends["delivered"] <= len(sent) <= 3
-        cut_off = {"sending": 1, "sent": 1, "receiving": 2}.get(kill, 0)  # two workers may send
+        # Answers to two chats may be under way at once.
+        cut_off = 2 if kill in ("sending", "sent", "receiving") else 0
         assert unknown <= (cut_off if kind == "telegram" else 0), ends
         assert unknown or kind != "telegram" or not cut_off
         assert "Traceback" not in (place.cli.root / "worker.log").read_text()
