@@ -207,7 +207,7 @@ class Learning:
         if self._forgot or self.now == known:
             raise error
         self._forgot, self.now, self.lasting = True, known, known
-        notice(f"{error.sentence} It is asked again without what was learnt about it before.")
+        notice(f"{error.sentence} It is asked again without what was learned about it before.")
 
     def _next(self, text: str, sent: ProviderRequest) -> dialects.Lesson | None:
         """Return the first change that is new, and that the settings allow."""

@@ -104,7 +104,10 @@ def _applying_rule(
             return "deny", f"A rule of the policy forbids it ({rule}).", {}
     for rule, match in matches:
         if match == "whole":
-            return rule.decision, f"A rule of the policy asks first ({rule}).", rule.args
+            what = ", ".join(rule.args.values()) or rule.tool
+            number, _, file = rule.source.partition(" of ")
+            place = f"{Path(file).name} {number}" if file else number
+            return rule.decision, f"A rule asks first ({what}, {place}).", rule.args
         if match == "perhaps":
             why = f"A rule of the policy is about commands that this text may run unseen ({rule})."
             return "ask", why, {"unseen": dict(rule.args)}

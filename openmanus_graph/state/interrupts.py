@@ -14,6 +14,8 @@ from openmanus_graph.state.json_values import json_or
 
 MIDDLEWARE_KEY = "openmanus_middleware_calls"
 """In a middleware's question: how many decisions it wants."""
+REACH_HOST = "reach_host"
+"""The tool that is called when a host was refused to a program."""
 Kind = Literal["question", "approval", "unknown_outcome"]
 
 
@@ -72,7 +74,8 @@ def approval_request(
     name: str, args: Mapping[str, Any], call_id: str, reason: str = "", always: str = ""
 ) -> dict[str, Any]:
     """Return a question about a call. `always` says what its answer `always` allows."""
-    question = f"{reason} Allow {name}?".lstrip()
+    what = f"programs to reach {args.get('address')}" if name == REACH_HOST else name
+    question = f"{reason} Allow {what}?".lstrip()
     allowed = ("approve", "edit", "reject", "respond")
     request = decision_request("approval", question, name, args, call_id, allowed)
     return {**request, "always": always} if always else request

@@ -73,7 +73,7 @@ class StorageSettings:
             "SQLite in `OPENMANUS_HOME`",
             option="--database-url",
             help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
-            "so rather set OPENMANUS_DATABASE_URL.",
+            "so set OPENMANUS_DATABASE_URL instead.",
         ),
     ] = None
     """Address of the database: `sqlite:///FILE.db` or

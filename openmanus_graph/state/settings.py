@@ -175,7 +175,7 @@ class BrowserSettings:
             written=tuple[SecretStr, ...] | dict[str, SecretStr],
             option="--secret",
             help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
-            "users see it in the process list, so rather set OPENMANUS_SECRET_NAME=VALUE@DOMAIN.",
+            "users see it in the process list, so set OPENMANUS_SECRET_NAME=VALUE@DOMAIN instead.",
             env_prefix="OPENMANUS_SECRET_",
             trust=ALWAYS,
             join=values.site_secrets,

@@ -30,6 +30,7 @@ from openmanus_graph.runtime.session_keeper import guard_tool_system_exit
 from openmanus_graph.runtime.tool_runtime import JsonSchemaTool
 from openmanus_graph.safety.policy import wrong_arguments
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX, MCPServer
+from openmanus_graph.state.interrupts import REACH_HOST
 from openmanus_graph.state.settings import Settings
 from openmanus_graph.state.tool_traits import Traits
 from openmanus_graph.tool_calls.declaration import traits_of
@@ -140,7 +141,6 @@ LATER_TOOLS = frozenset({
 })  # fmt: skip
 """Tools that a small model has to find by `search_tools`."""
 MOST_FOR_SMALL = 6
-REACH_HOST = "reach_host"
 ADD = "+"
 """Begins the name of an optional tool that is offered in addition."""
 _BLIND = (

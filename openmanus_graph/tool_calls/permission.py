@@ -29,7 +29,7 @@ from openmanus_graph.safety.policy import (
 )
 from openmanus_graph.safety.urls import Domain
 from openmanus_graph.state.context import Policy
-from openmanus_graph.state.interrupts import Decision, approval_request
+from openmanus_graph.state.interrupts import REACH_HOST, Decision, approval_request
 from openmanus_graph.state.manus import PendingCall
 from openmanus_graph.tool_calls.call_hooks import before_call, with_hooks
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
@@ -190,6 +190,8 @@ async def _ask_person(
         kind = json.loads(verdict.remembered_approval)
         covers = "".join(f" {name}={value!r}" for name, value in kind["args"].items())
         always = f"{kind['tool']}{covers} in this thread"
+        if kind["tool"] == REACH_HOST and not covers:
+            always = "all hosts in this thread"
     elif values := call.get("unverified_values", []):
         always = f"{', '.join(repr(one['value']) for one in values)} in this thread"
     request = approval_request(execution.name, call["args"], call["id"], verdict.why, always)

@@ -95,9 +95,9 @@ class Terminal:
         """Wait until the text was written to the terminal."""
         self._wait(lambda: text in self.shown, text)
 
-    def see(self, text: str) -> None:
-        """Wait until the text is on the emulated screen."""
-        self._wait(lambda: text.rstrip(" ") in self.screen, text)
+    def see(self, text: str, times: int = 1) -> None:
+        """Wait until the text is on the emulated screen, so many times."""
+        self._wait(lambda: self.screen.count(text.rstrip(" ")) >= times, text)
 
     def _wait(self, true: Callable[[], bool], text: str) -> None:
         end = time.monotonic() + BACKSTOP_S

@@ -185,3 +185,28 @@ def test_a_file_that_would_be_replaced_is_compared_with_what_is_there(
         terminal.type("/exit\r")
         assert terminal.finish() == 0
     assert (cli.workspace / "a.txt").read_text() == "B\nsame\n"
+
+
+@pytest.mark.slow
+def test_each_of_several_prompts_names_its_call_and_escape_leaves(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    cli.write("openmanus.toml", ASK)
+    model.add(Reply(calls=(ECHO, Call("bash", {"command": "echo two >> log"}))), Reply("done"))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see("> ")
+        terminal.type("do it\r")
+        terminal.see("? $ echo one >> log\n[a]pprove")
+        terminal.type("a\r")
+        terminal.see("? $ echo two >> log\n[a]pprove")
+        terminal.type("\x1b")
+        terminal.see("Continue with: /approve, or /resume")
+        assert not (cli.workspace / "log").exists()
+        terminal.type("/approve all\r")
+        terminal.see("done")
+        terminal.see("finished (answer)")
+        terminal.type("/approve\r")
+        terminal.see("No call waits for you.")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert log_of(cli) == "one\ntwo\n"

@@ -99,7 +99,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/diff": "The editor has changed nothing",
             "/files": "There are no files in",
             "/resume": "Continue one of them",
-            "/approve": "There is no thread",
+            "/approve": "There is no conversation yet.",
             "/compact": "There is no conversation yet.",
             "write it": "Written.",
         }.items():
@@ -111,7 +111,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/files": "  a.py  6 bytes",
             "/cost": "in this chat: 2 model calls, 200 tokens in (80 cached), 40 out",
             "/plan": "This thread has no plan.",
-            "/approve": "This thread has no open question",
+            "/approve": "No call waits for you.",
             "/undo": "Nothing was said before the last message.",
             "/export": "Write /export FILE",
             "/export said.md": "said.md holds the conversation.",
@@ -120,7 +120,7 @@ def test_commands_are_not_sent_to_the_model(cli: Cli, model: OpenAIServer) -> No
             "/fork": "Go back to one of them: /fork NUMBER",
             "/fork 1": "begins after point 1",
             "/resume nobody": "There is no thread 'nobody'",
-            "/new": "without what was said before",
+            "/new": "New thread ",
         }.items():
             terminal.type(f"{typed}\r")
             terminal.see(shown)
@@ -154,6 +154,44 @@ def test_a_turn_is_undone_with_its_files(cli: Cli, model: OpenAIServer) -> None:
         assert terminal.finish() == 0
         assert "b.py  6 bytes" not in terminal.screen
     assert "make b" not in str(model.requests[-1].messages)
+
+
+def test_a_turn_is_undone_in_the_folder_that_the_person_named(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    create = Call("str_replace_editor", {**EDIT, "path": "a.py"})
+    model.add(Reply("Hello."), Reply(calls=(create,)), Reply("Made a."))
+    with Terminal(cli, "chat", "--workspace", "files") as terminal:
+        terminal.see(READY)
+        terminal.type("hello\r")
+        terminal.see("Hello.")
+        terminal.see("finished (answer)")
+        terminal.type("make a\r")
+        terminal.see("a.py (6 bytes)")
+        terminal.type("/undo\r")
+        terminal.see("begins after point")
+        assert not (cli.workspace / "a.py").exists()
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert [one.name for one in cli.cwd.iterdir() if one.name.startswith("files")] == ["files"]
+
+
+def test_what_a_command_of_the_chat_lacks_is_said_for_the_chat(cli: Cli) -> None:
+    cli.use("http://127.0.0.1:9/v1")
+    with Terminal(cli, "chat") as terminal:
+        terminal.see(READY)
+        for number, command in enumerate(("/fork", "/undo", "/export a.md", "/approve"), 1):
+            terminal.type(f"{command}\r")
+            terminal.see("There is no conversation yet.", number)
+        terminal.type("/export a.ipynb\r")
+        terminal.see("A conversation is written as .md or .html, not as .ipynb.")
+        terminal.type("!exit 3\r")
+        terminal.see("Run it? [y/N]")
+        terminal.type("y\r")
+        terminal.see("exit code 3")
+        terminal.type("/exit\r")
+        assert terminal.finish() == 0
+    assert not [*cli.cwd.glob("a.*")]
 
 
 def test_the_plan_of_the_planning_tool_is_the_threads_plan(cli: Cli, model: OpenAIServer) -> None:

@@ -304,6 +304,12 @@ def test_bytes_that_are_no_utf8_are_replaced(cli: Cli, model: OpenAIServer, give
     assert own_words(request.messages[1]["content"]) == "caf\ufffd!"
 
 
+def test_a_program_is_no_task(cli: Cli, model: OpenAIServer) -> None:
+    done = cli.run("run", "-", stdin=b"\x7fELF\2\1\1" + bytes(range(256)) * 9)
+    assert (done.code, "stdin is not text" in done.stderr) == (2, True)
+    assert model.requests == []
+
+
 def test_control_characters_of_the_model_do_not_reach_the_terminal(
     cli: Cli, model: OpenAIServer
 ) -> None:

@@ -17,7 +17,7 @@ def test_a_question_is_asked_and_answered(cli: Cli, model: OpenAIServer) -> None
     with Terminal(cli, "run", "paint") as terminal:
         terminal.expect("Which colour?")
         terminal.expect("Your answer:")
-        terminal.type("blue\n")
+        terminal.type("\n  \nblue\n")  # nothing is no answer
         assert terminal.finish() == 0
         assert results(model) == ["blue"]
         assert terminal.screen.count("Blue then.") == 1, "the streamed answer is not repeated"

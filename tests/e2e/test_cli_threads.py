@@ -10,6 +10,7 @@ import pytest
 from openmanus_graph.backends.persistence.database import open_database
 from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.state.addresses import DatabaseUrl
+from tests.e2e.terminal import Terminal
 from tests.support.cli import OPENMANUS, Cli
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_script import Call, Reply
@@ -128,6 +129,29 @@ def test_threads_of_the_terminal_are_found_pinned_archived_and_deleted(
     assert cli.run("threads", "delete", "bbbb-0", "aaaa").code == 0
     assert listed("--all") == ["bbbb-2", "bbbb-1"]
     assert listed("--search", "palimpsest") == []
+
+
+def test_a_shown_id_continues_its_thread_and_a_name_may_begin_like_another(
+    cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("one"), Reply("two"), Reply("three"), Reply("four"))
+    assert cli.run("run", "say\none thing").code == 0
+    (listed,) = cli.run("threads", "--json").stdout.splitlines()
+    assert cli.run("run", "say more", "--thread", json.loads(listed)["id"][:8]).code == 0
+    assert "one thing" in str(model.requests[-1].messages)
+    assert cli.run("run", "write it", "--thread", "report-2").code == 0
+    assert cli.run("run", "write another", "--thread", "report").code == 0
+    assert "write it" not in str(model.requests[-1].messages)
+    assert len(cli.run("threads", "--json").stdout.splitlines()) == 3
+    with Terminal(cli, "threads", columns=40) as terminal:
+        assert terminal.finish() == 0
+        assert "now      say one" in terminal.screen
+    with Terminal(cli, "usage", "--by", "model", columns=80) as terminal:
+        assert terminal.finish() == 0
+        assert "say one thing" in terminal.screen
+        assert (
+            "\nwrite it            1     100%        100     40%          20   " in terminal.screen
+        )
 
 
 def test_the_list_loads_neither_graphs_nor_models(cli: Cli) -> None:

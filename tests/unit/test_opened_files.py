@@ -113,7 +113,6 @@ ALLOWED = {
     "interfaces/cli/process.py": SYSTEM,
     "interfaces/cli/servers.py:_print_when_ready": "the page, in a browser",
     "interfaces/cli/skills.py": NAMED,
-    "interfaces/cli/terminal.py:_edited_text": TEMPORARY,
     "interfaces/cli/threads.py:complete_thread": PRIVATE,
     "interfaces/cli/threads.py:list_notes": PRIVATE,
     "interfaces/notebook/__init__.py:recorded_model": OURS,

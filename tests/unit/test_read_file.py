@@ -221,7 +221,7 @@ def test_missing_and_empty_files_say_so(read: Read, root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "kind"),
-    [(b"\x7fELF\x02\0\0", "ELF program"), (b"SQLite format 3\0rest", "SQLite database")],
+    [(b"\x7fELF\x02\0\0", "Linux program (ELF)"), (b"SQLite format 3\0rest", "SQLite database")],
 )
 def test_binary_files_are_named_and_refused(
     read: Read, root: Path, content: bytes, kind: str

@@ -170,7 +170,7 @@ def test_lines_of_a_subagent_bear_its_name_and_its_steps_are_not_counted(
         {"type": "step_start", "id": name, "namespace": "act:1", "status": "in_progress"},
         {"type": "think_start", "step": 7, "plan_step": name},
         {"type": "tool_start", "call_id": "c", "tool": "bash", "args": {}, "plan_step": name},
-        {"type": "interrupt", "question": "Which?", "calls": [], "plan_step": name},
+        {"type": "interrupt", "id": "i", "question": "Which?", "calls": [], "plan_step": name},
     ]
     for event in events:
         view.show(event)
@@ -186,7 +186,9 @@ def test_a_call_that_is_asked_about_is_shown_as_it_was_written(
         "args": {"to": "李[/]", "sums": [1, "é"], "note": "a\n\\n b", "hidden": "\x1b[2J"},
     }
     edit = {"tool": "edit", "args": {"old_str": "x = 1", "new_str": "x = 2\n\ny = 3"}}
-    TerminalSink().show({"type": "interrupt", "question": "Pay?", "calls": [asked, edit]})
+    TerminalSink().show(
+        {"type": "interrupt", "id": "i", "question": "Pay?", "calls": [asked, edit]}
+    )
     assert capsys.readouterr().err.splitlines() == [
         "? Pay?", "  pay", "    to: 李[/]", '    sums: [1, "é"]', "    note:", "      a",
         "      \\n b", '    hidden: "\\u001b[2J"',

@@ -46,7 +46,7 @@ _KINDS = (
     (rb".{4}ftyp", "MP4 video", "video/mp4"), (rb"\x1aE\xdf\xa3", "WebM video", "video/webm"),
     (rb"%PDF-", "PDF document", ""), (rb"PK(?:\x03\x04|\x05\x06)", "zip archive", ""),
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "legacy Office file", ""),
-    (rb"\x7fELF", "ELF program", ""), (rb"MZ", "Windows program", ""),
+    (rb"\x7fELF", "Linux program (ELF)", ""), (rb"MZ", "Windows program", ""),
     (rb"\x1f\x8b", "gzip archive", ""), (rb"BZh", "bzip2 archive", ""),
     (rb"\xfd7zXZ\0", "xz archive", ""), (rb"7z\xbc\xaf\x27\x1c", "7z archive", ""),
     (rb"Rar!", "RAR archive", ""), (rb"SQLite format 3\0", "SQLite database", ""),

@@ -89,7 +89,9 @@ def _files(source: str) -> Iterator[tuple[str, tuple[Path, str] | None]]:
     elif path.exists():
         yield source, (path.parent, path.name)
     else:
-        raise ConfigError(f"There is no {source}. `openmanus library remove` removes it.")
+        raise ConfigError(
+            f"There is no {source}. If it is in the library, `openmanus library remove` removes it."
+        )
 
 
 def _read(

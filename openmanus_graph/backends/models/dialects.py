@@ -192,7 +192,7 @@ def lessons(refusal: str, sent: SentRequest) -> Iterator[Lesson]:
 def words_of(changes: Mapping[str, Any]) -> str:
     said = [_parameter_words(changes.get("parameters", {}))]
     if changes.get("forces") is False:  # shown by a reply, not by a refusal
-        said.append("requests never require a call")
+        said.append("tool calls are never forced")
     for _, ladder in _WRITTEN:
         for learnt, words, _ in ladder:
             if not callable(learnt) and learnt.items() <= changes.items():
@@ -387,7 +387,7 @@ class LearntDialect:
                 if differences:
                     models[self._model] = {"learnt": _today().isoformat(), "dialect": differences}
         except (ConfigError, AttributeError) as error:  # it is learnt again by the next process
-            log.warning("What was learnt about %s was not kept: %s", self._server, error)
+            log.warning("What was learned about %s was not kept: %s", self._server, error)
 
 
 def server_name(provider: str, base_url: str | None) -> str:
@@ -401,7 +401,7 @@ def server_name(provider: str, base_url: str | None) -> str:
 def learnt_lines() -> list[str]:
     """Return what was learnt, one line for each server and model. Blocks."""
     return [
-        f"{server}  {model}  (learnt on {entry['learnt']}): {words_of(entry['dialect'])}"
+        f"{server}  {model}  (learned on {entry['learnt']}): {words_of(entry['dialect'])}"
         for server, models in sorted(read_learnt().items())
         for model, entry in sorted(models.items())
     ]

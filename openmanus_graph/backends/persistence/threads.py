@@ -317,9 +317,11 @@ class Threads:
         )
 
     def newest(self, limit: int, owner: str | None = None) -> list[Thread]:
-        """Return the newest threads, archived ones too. `owner` is as for `page`."""
+        """Return the newest threads, also archived ones; those of `batch` last. `owner`: `page`."""
         own, values = ("", ()) if owner is None else (f"WHERE {_OWNER} = ?", (owner,))
-        return self._select(f"{own} ORDER BY rowid DESC LIMIT ?", *values, limit)
+        in_batch = "id IN (SELECT thread FROM run_usage WHERE trigger = ?)"
+        order = f"{own} ORDER BY {in_batch}, rowid DESC LIMIT ?"
+        return self._select(order, *values, BATCH, limit)
 
     def page(
         self,

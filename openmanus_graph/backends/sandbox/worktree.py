@@ -254,7 +254,7 @@ def _git(
             raise ConfigError(f"--worktree takes git, which does not work here: {error}") from error
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise ConfigError(f"git refuses what --worktree takes. {said}")
+            raise ConfigError(f"git cannot make the worktree. {said}")
         output.seek(0)
         return os.fsdecode(output.read(most))
 

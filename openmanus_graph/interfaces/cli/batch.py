@@ -49,6 +49,7 @@ from openmanus_graph.interfaces.service.own_process import SIGNAL_EXIT
 from openmanus_graph.interfaces.service.run_setup import to_context
 from openmanus_graph.interfaces.service.run_view import model_label
 from openmanus_graph.interfaces.service.runner import options_to_keep
+from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.atomic_files import write_own_file
 
 BAR_WIDTH = 24
@@ -99,7 +100,13 @@ def batch(
     if out_path.exists() and out_path.samefile(path):
         raise ConfigError("--out is the file of the tasks. Give another one.")
     place = str(database_url()) if remote is None else remote.rstrip("/")
-    with log_file(output.log), open_results(out_path, todo, place) as results:
+
+    def still_waits(thread: str) -> bool:
+        known = find_thread(thread) if remote is None else None
+        return known is None or known.status in ("waiting", "running")
+
+    opened = open_results(out_path, todo, place, still_waits)
+    with log_file(output.log), opened as results:
         budget = Budget(budget_usd, results.cost_usd)
         sink = BatchProgress(len(todo), results, budget, quiet=output.quiet)
         runner: TaskRunner
@@ -142,7 +149,7 @@ class BatchProgress:
         describe: Callable[[BatchResult], str] = lambda result: result.status,
     ) -> None:
         console = SafeConsole(stderr=True, highlight=False)
-        self._tasks, self._results, self._describe = tasks, results, describe
+        self._tasks, self._ended, self._describe = tasks, len(results.statuses), describe
         draws = console.is_terminal and not console.is_dumb_terminal
         self._writes_lines = not quiet and not draws
         self._figures = _Figures(budget)
@@ -160,7 +167,8 @@ class BatchProgress:
         self._progress.update(self._bar, advance=1)
         self._figures.measure(self._progress.tasks[0])
         if self._writes_lines:
-            done = f"{len(self._results.statuses)}/{self._tasks}"
+            self._ended += 1
+            done = f"{self._ended}/{self._tasks}"
             say(f"{done} {result.id}: {self._describe(result)}, ${result.cost_usd:.4g}")
 
     def notice(self, text: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.markup import escape
 from rich.text import Text
 
 from openmanus_graph.interfaces.service.call_titles import Args, describe_call
@@ -113,3 +114,15 @@ def call_texts(call: Mapping[str, Any], workspace: str) -> Iterator[Text]:
             yield Text(printable(f"  {name}:"))
             for line in lines:
                 yield Text(printable(f"    {_DIFF_MARKS.get(name, '')}{line}"))
+
+
+def end_mark(event: Mapping[str, Any]) -> str:
+    if event.get("by_person"):
+        return "[magenta]= your result for[/]"
+    return "[green]✓[/]" if event["ok"] else "[red]✗[/]"
+
+
+def label(event: Mapping[str, Any]) -> str:
+    """Return a label with an event's plan step, because steps run in parallel."""
+    step = event.get("plan_step")
+    return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""

@@ -25,10 +25,7 @@ from openmanus_graph.interfaces.service.options import (
     takes,
 )
 from openmanus_graph.interfaces.service.runner import EventSink, run_graph
-from openmanus_graph.interfaces.service.threads import (
-    find_thread,
-    short_id,
-)
+from openmanus_graph.interfaces.service.threads import find_thread, short_id
 from openmanus_graph.runtime.session_registry import open_session
 
 CANCELLED, WAITING = 130, 4
@@ -97,7 +94,9 @@ async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
         await session.look_back(known)
         say(_describe_open(known))
     width = line.app.output.get_size().columns - 1
-    greeting = [textwrap.fill(part, width) for part in GREETING]
+    hint = "" if taken[2].workspace else "; to work here: openmanus chat --workspace ."
+    parts = (GREETING[0], f"Files are in {session.folder()}{hint}", GREETING[1])
+    greeting = [textwrap.fill(part, width) for part in parts]
     prompt = "\n".join([*greeting, editor.PROMPT])
     with line.keep_brackets():
         while not session.left:
@@ -126,4 +125,4 @@ def _describe_open(known: Thread) -> str:
     hint = " /resume continues what was begun." if known.status in OPEN else ""
     if known.status == "waiting":
         hint = " It waits for you: /resume asks again; a message leaves the question."
-    return f"Thread {short_id(known.id)}, {known.status}: {title}{hint}"
+    return f"Thread {short_id(known.id)}, {known.status}: {title.rstrip('.')}.{hint}"

@@ -5,9 +5,11 @@ import textwrap
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from openmanus_graph.backends.files.overview import list_folder
 from openmanus_graph.backends.models.spec import model_name, parse_spec
+from openmanus_graph.backends.persistence.threads import Thread
 from openmanus_graph.config.claude_files import usable_prompts, with_command
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.graphs.catalog import agent_names, agent_tools, check_agent
@@ -21,9 +23,7 @@ from openmanus_graph.interfaces.cli.skills import list_skills
 from openmanus_graph.interfaces.cli.threads import list_notes, list_threads
 from openmanus_graph.interfaces.service import run_setup
 from openmanus_graph.interfaces.service.call_titles import describe_call
-from openmanus_graph.interfaces.service.options import (
-    InputOptions,
-)
+from openmanus_graph.interfaces.service.options import InputOptions
 from openmanus_graph.interfaces.service.own_process import RunError
 from openmanus_graph.interfaces.service.thread_view import plan_in
 from openmanus_graph.interfaces.service.threads import (
@@ -43,6 +43,7 @@ OPEN = ("waiting", "stopped", "cancelled", "failed", "running")
 DIFF_LINES, DIFF_CHARS = 1_000, 10_000
 SHOWN_THREADS = 20
 DESCRIPTION_CHARS = 200
+_PAGES, _MARKDOWN = (".html", ".htm"), ("", ".md", ".markdown", ".txt")
 PROMPT_PREFIX = f"/{SERVER_TOOL_PREFIX}"
 
 
@@ -72,7 +73,9 @@ async def _help(session: ChatSession, argument: str) -> None:
         say(f"  {name:<{width}}  {purpose}")
     for command in (await asyncio.to_thread(usable_prompts, "commands")).values():
         say(f"  /{command.name}  {command.about}")
-    say("Enter sends, Alt+Enter makes a line. @FILE gives a file or a picture to the agent.")
+    say("  !COMMAND  runs in the workspace as you; the agent reads its output")
+    say("Enter sends, Alt+Enter makes a line, Tab completes, Escape interrupts.")
+    say("@FILE gives a file or a picture to the agent.")
 
 
 async def _model(session: ChatSession, argument: str) -> None:
@@ -119,15 +122,29 @@ async def _plan(session: ChatSession, argument: str) -> None:
 async def _approve(session: ChatSession, argument: str) -> None:
     if argument not in ("", "all"):
         raise ConfigError("Write /approve for the open question, or /approve all.")
+    known = await _conversation(session)
+    asked = (await run_setup.read_thread_state(known.id, known.agent)).state.interrupts
+    if not asked:
+        raise ConfigError("No call waits for you.")
+    if len(asked) > 1 and not argument:
+        raise ConfigError(
+            "Several calls wait for you. /approve all allows them all; /resume asks one by one."
+        )
     await session.resume(run_setup.ResumeAnswer(approve=True, every=argument == "all"))
 
 
 async def _compact(session: ChatSession, argument: str) -> None:
-    session.compact = await asyncio.to_thread(find_thread, session.thread) is not None
-    if session.compact:
-        say("Before your next message is answered, the conversation is summarized.")
-    else:
-        say("There is no conversation yet.")
+    await _conversation(session)
+    session.compact = True
+    say("Before your next message is answered, the conversation is summarized.")
+
+
+async def _conversation(session: ChatSession) -> Thread:
+    """Return the chat's thread. ConfigError if nothing was said in it."""
+    known = await asyncio.to_thread(find_thread, session.thread)
+    if known is None:
+        raise ConfigError("There is no conversation yet.")
+    return known
 
 
 async def _resume(session: ChatSession, argument: str) -> None:
@@ -142,14 +159,16 @@ async def _resume(session: ChatSession, argument: str) -> None:
     elif not argument:
         await asyncio.to_thread(list_threads, SHOWN_THREADS)
         say("Continue one of them: /resume ID, or choose with the arrows.")
-        page = await asyncio.to_thread(open_threads().page, SHOWN_THREADS, None, "", archived=False)
+        page = await asyncio.to_thread(
+            open_threads().page, SHOWN_THREADS, None, "", archived=False, batch=False
+        )
         ids = [short_id(one.id) for _, one in page]
         if ids and (chosen_id := await StdinLines().ask("Thread: ", choices=ids)):
             await _resume(session, chosen_id.strip())
 
 
 async def _fork(session: ChatSession, argument: str) -> None:
-    await asyncio.to_thread(known_thread, session.thread)
+    await _conversation(session)
     if not argument:
         await asyncio.to_thread(fork.list_points, session.thread)
         say("Go back to one of them: /fork NUMBER")
@@ -157,16 +176,16 @@ async def _fork(session: ChatSession, argument: str) -> None:
     await _go_back(session, argument)
 
 
-async def _go_back(session: ChatSession, point: str) -> None:
+async def _go_back(session: ChatSession, point: str, files: fork.FilesChoice = "copy") -> None:
     new = run_setup.new_thread()
-    _, _, lines = await asyncio.to_thread(fork.new_fork, session.thread, point, new)
+    _, _, lines = await asyncio.to_thread(fork.new_fork, session.thread, point, new, files)
     for line in lines:
         say(line)
     await session.switch(new)
 
 
 async def _undo(session: ChatSession, argument: str) -> None:
-    await asyncio.to_thread(known_thread, session.thread)
+    await _conversation(session)
     ends: list[str] = []
     before = ""
     for point in await fork.read_points(session.thread):
@@ -176,18 +195,22 @@ async def _undo(session: ChatSession, argument: str) -> None:
             ends.append(point.checkpoint)
     if not before:
         raise ConfigError("Nothing was said before the last message. /new begins another thread.")
-    await _go_back(session, before)
+    await _go_back(session, before, "in place")
 
 
 async def _new(session: ChatSession, argument: str) -> None:
     await session.begin(run_setup.new_thread())
-    say(f"thread {short_id(session.thread)}, without what was said before")
+    say(f"New thread {short_id(session.thread)}.")
 
 
 async def _export(session: ChatSession, argument: str) -> None:
     if not argument:
         raise ConfigError("Write /export FILE: a page if it ends in .html, else Markdown.")
-    is_page = argument.lower().endswith((".html", ".htm"))
+    kind = Path(argument).suffix.lower()
+    if kind not in (*_PAGES, *_MARKDOWN):
+        raise ConfigError(f"A conversation is written as .md or .html, not as {kind}.")
+    await _conversation(session)
+    is_page = kind in _PAGES
     target = {"html": argument} if is_page else {"output": argument}
     await asyncio.to_thread(export, thread=session.thread, **target)
     if not is_page:

@@ -25,10 +25,7 @@ from openmanus_graph.interfaces.cli.live_line import LiveLine
 from openmanus_graph.interfaces.cli.process import StdinLines
 from openmanus_graph.interfaces.cli.show import print_markdown, read_thread
 from openmanus_graph.interfaces.service import run_setup
-from openmanus_graph.interfaces.service.options import (
-    InputOptions,
-    RunOptions,
-)
+from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, continue_after_cancellation
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.interfaces.service.thread_view import transcript
@@ -97,15 +94,17 @@ class ChatSession:
     def status(self) -> str:
         """Return the status line: model, context used, cost, folder, which may be long."""
         used = self._context_tokens / self._window if self._window else 0
-        folder, here, home = self.settings.workspace, Path.cwd(), Path.home()
-        if folder.is_relative_to(here):
-            shown = str(folder.relative_to(here))
-        else:
-            shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
         cost = f"${self.spent['cost_usd']:.4f}"
         model, effort = model_name(self.settings.main), self.settings.main.effort
         model = f"{model} ({effort})" if effort else model
-        return f"{model} · context {used:.0%} · {cost} · {shown}"
+        return f"{model} · context {used:.0%} · {cost} · {self.folder()}"
+
+    def folder(self) -> str:
+        """Return the path of the workspace, short if it is here or at home."""
+        folder, here, home = self.settings.workspace, Path.cwd(), Path.home()
+        if folder.is_relative_to(here):
+            return str(folder.relative_to(here))
+        return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
 
     async def change_model(self, model: str) -> None:
         """Change the model of the next turns. ConfigError if it cannot work."""
@@ -231,6 +230,8 @@ class ChatSession:
             done = await run
         text = done.stdout.decode("utf-8", "replace").rstrip()
         say(text or "(no output)")
+        if done.returncode:
+            say(f"exit code {done.returncode}", "red")
         shown = await asyncio.to_thread(shorten, text, workspace)
         self.ran += f"\n\nI ran `{command.strip()}` (exit code {done.returncode}):\n{shown}"
 

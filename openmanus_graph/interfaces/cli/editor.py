@@ -64,15 +64,16 @@ class LineEditor:
         history: Path | None = None,
         completer: Completer | None = None,
         status: Callable[[], str] | None = None,
-        choices: Sequence[str] = (),
+        choices: Sequence[str] | None = None,
         letters: str = "",
     ) -> None:
         """Open the terminal of stdin and stderr.
 
         `history` is the file of earlier input; None keeps nothing. `status` returns the line below
-        the prompt. The arrows put one of `choices` into the line. `letters` are sent without Enter.
+        the prompt. A question has `choices`, maybe none, which the arrows up and down put into the
+        line; Escape leaves it, as Ctrl-C does. `letters` are sent without Enter.
         """
-        self._asked_at = time.monotonic()
+        self._asked_at, self._is_question = time.monotonic(), choices is not None
         self.pastes: dict[str, str] = {}
         """Long pastes, by their labels in the line."""
         self.on_send: Callable[[str], None] | None = None
@@ -88,7 +89,7 @@ class LineEditor:
             completer=completer,
             complete_in_thread=True,
             multiline=True,
-            key_bindings=self._key_bindings(choices, letters),
+            key_bindings=self._key_bindings(choices or (), letters),
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             prompt_continuation="  ",
             bottom_toolbar=toolbar if status else None,
@@ -121,7 +122,8 @@ class LineEditor:
         """
         self.app.erase_when_done = bool(refresh)
         self.app.min_redraw_interval = refresh / 4  # a paste arrives in thousands of pieces
-        self.app.timeoutlen, self.app.ttimeoutlen = (0.4, 0.1) if refresh else (1.0, 0.5)
+        escapes = refresh or self._is_question
+        self.app.timeoutlen, self.app.ttimeoutlen = (0.4, 0.1) if escapes else (1.0, 0.5)
         try:
             return await self._session.prompt_async(
                 prompt,
@@ -174,6 +176,16 @@ class LineEditor:
         def new_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
+        @keys.add(Keys.BracketedPaste)
+        def paste(event: KeyPressEvent) -> None:
+            text = printable(re.sub("\r\n?", "\n", event.data))
+            event.current_buffer.insert_text(self._shown_paste(text))
+
+        self._add_question_keys(keys, choices, letters)
+        self._add_live_keys(keys)
+        return keys
+
+    def _add_question_keys(self, keys: KeyBindings, choices: Sequence[str], letters: str) -> None:
         chooses = Condition(
             lambda: bool(choices) and get_app().current_buffer.text in ("", *choices)
         )
@@ -188,13 +200,9 @@ class LineEditor:
         for letter in letters:
             keys.add(letter, filter=~_has_text)(self._decide)
 
-        @keys.add(Keys.BracketedPaste)
-        def paste(event: KeyPressEvent) -> None:
-            text = printable(re.sub("\r\n?", "\n", event.data))
-            event.current_buffer.insert_text(self._shown_paste(text))
-
-        self._add_live_keys(keys)
-        return keys
+        @keys.add("escape", filter=Condition(lambda: self._is_question))
+        def leave(event: KeyPressEvent) -> None:
+            event.app.exit(exception=KeyboardInterrupt())
 
     def _decide(self, event: KeyPressEvent) -> None:
         """Send a letter, unless it was typed ahead or begins a word."""

@@ -16,6 +16,8 @@ from typing import TextIO
 
 from typing_extensions import Buffer, override
 
+from openmanus_graph.errors import ConfigError
+
 
 class _StandardStream(io.FileIO):
     """Writes never raise, so that an unwritable stream does not end a run.
@@ -97,6 +99,16 @@ def _open_devnull(flags: int) -> int:
     descriptor = os.open(os.devnull, flags)
     os.set_inheritable(descriptor, True)
     return descriptor
+
+
+def read_stdin() -> str:
+    """Return the text of stdin, bytes that are not UTF-8 replaced. ConfigError: it is not text."""
+    from openmanus_graph.backends.files.text_file import detect_encoding
+
+    data = sys.stdin.buffer.read()
+    if data and detect_encoding(data) is None:
+        raise ConfigError("stdin is not text. Give a file to the agent by --file PATH.")
+    return data.decode("utf-8", "replace")
 
 
 def has_line_editor() -> bool:

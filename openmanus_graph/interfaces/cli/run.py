@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import shlex
-import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -71,8 +70,8 @@ def run_task(task: str, given: InputOptions, options: RunOptions, output: Output
     from openmanus_graph.interfaces.service.run_setup import new_run, take_thread
 
     # UTF-8 whatever the locale: bytes of an argument that it could not decode are lone surrogates.
-    data = sys.stdin.buffer.read() if task == "-" else task.encode("utf-8", "surrogateescape")
-    text = data.decode("utf-8", "replace")
+    data = task.encode("utf-8", "surrogateescape")
+    text = process.read_stdin() if task == "-" else data.decode("utf-8", "replace")
     if not text.strip():
         raise ConfigError(
             "The task is empty. Say what to do, or pipe it in: openmanus run - < FILE."

@@ -15,9 +15,15 @@ from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
-from openmanus_graph.interfaces.cli.call_view import diff_texts, edit_diff, first_lines
+from openmanus_graph.interfaces.cli.call_view import (
+    diff_texts,
+    edit_diff,
+    end_mark,
+    first_lines,
+    label,
+)
 from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
-from openmanus_graph.interfaces.cli.terminal import TerminalSink, end_mark, file_lines, label
+from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines
 from openmanus_graph.interfaces.service.call_titles import Args, describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line
 from openmanus_graph.runtime.output import printable

@@ -2,14 +2,10 @@
 
 import asyncio
 import json
-import os
 import shlex
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -18,9 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from openmanus_graph.interfaces.cli.call_view import call_texts, first_lines
+from openmanus_graph.interfaces.cli.call_view import call_texts, end_mark, first_lines, label
 from openmanus_graph.interfaces.cli.console import SafeConsole
 from openmanus_graph.interfaces.cli.process import StdinLines, write_out
+from openmanus_graph.interfaces.service.call_titles import describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line, source_lines
 from openmanus_graph.interfaces.service.runner import EventSink
 from openmanus_graph.interfaces.service.threads import short_id
@@ -88,8 +85,7 @@ class TerminalSink:
         self.quiet = quiet
         self.sources = sources
         self.started = time.monotonic()
-        self.step = 0
-        self.line_open = False
+        self.step, self.line_open = 0, False
         self.streamed = ""
         """What the newest model call has streamed."""
         self.workspace = ""
@@ -98,6 +94,8 @@ class TerminalSink:
         """Whether it is a chat, whose input line is below what is shown."""
         self.reviewing = False
         """Whether the open question is about a plan."""
+        self.question = ""
+        """Id of the one that was shown or asked last."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event, unless it is only for programs."""
@@ -115,6 +113,14 @@ class TerminalSink:
     def _begin(self, event: Mapping[str, Any]) -> None:
         self.workspace, self.started = str(event["workspace"]), time.monotonic()
         self.checklist, self.reviewing = Checklist(), False
+
+    def name_question(self, asked: Mapping[str, Any]) -> None:
+        """Name the call that the next prompt is about, if another was shown after it."""
+        if self.question != asked["id"]:
+            titles = [describe_call(one["tool"], one["args"]) for one in asked["calls"]]
+            what = "; ".join(titles) or " ".join(asked["question"].split())
+            self._line(f"{label(asked)}[magenta]? {escape(printable(what))}[/]")
+        self.question = asked["id"]
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
         if not event.get("plan_step"):  # a subagent counts its own
@@ -175,6 +181,7 @@ class TerminalSink:
 
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
+        self.question = event["id"]
         self.reviewing = is_plan_request(event)
         if self.reviewing:
             return  # the question shows the plan as people read it
@@ -201,6 +208,7 @@ class TerminalSink:
         # On a terminal the answer was just streamed; it is not shown twice.
         was_shown = reason == "answer" or answer.strip() == self.streamed.strip()
         was_shown &= sys.stdout.isatty() and not self.quiet and not self.checklist
+        was_shown |= self.has_line and status == "cancelled"
         if answer and status != "waiting" and reason != "error" and not was_shown:
             self._answer(answer)
         for line in source_lines(event["sources"]) if self.sources else ():
@@ -245,18 +253,6 @@ def file_lines(artifacts: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     more = len(artifacts) - SHOWN_FILES
     return [*lines, f"and {more:,} more"] if more > 0 else lines
-
-
-def end_mark(event: Mapping[str, Any]) -> str:
-    if event.get("by_person"):
-        return "[magenta]= your result for[/]"
-    return "[green]✓[/]" if event["ok"] else "[red]✗[/]"
-
-
-def label(event: Mapping[str, Any]) -> str:
-    """Return a label with an event's plan step, because steps run in parallel."""
-    step = event.get("plan_step")
-    return f"[cyan]{escape(printable(f'[{step}]'))}[/] " if step else ""
 
 
 class Checklist:
@@ -374,23 +370,33 @@ class TerminalInput:
         if isinstance(self.sink, JsonSink) or not lines.interactive:
             return None
         asked = interrupt_event(interrupt)
+        if isinstance(self.sink, TerminalSink):
+            self.sink.name_question(asked)
         if is_plan_request(asked):
             return await _review_plan(lines, plan_of_request(asked))
-        kind = asked["kind"]
-        if kind == "question":
-            return await lines.ask(QUESTION_PROMPT)
-        scope = " ".join(printable(str(asked.get("always", ""))).split())[:ALWAYS_CHARS]
-        prompt = PROMPTS[kind].format(always=f"[always] for {scope}, " if scope else "")
-        choices, letters = CHOICES[kind], f"a{EDIT}" if kind == "approval" else ""
-        while (typed := await lines.ask(prompt, choices=choices, letters=letters)) is not None:
-            if kind == "approval" and typed.strip().lower() == EDIT:
-                typed = await _edited_arguments(lines, asked["calls"])
-                if not typed:
-                    continue
-            if typed and read_decision_on(kind, typed) is not None:
+        if asked["kind"] != "question":
+            return await _decision(lines, asked)
+        while (typed := await lines.ask(QUESTION_PROMPT)) is not None:
+            if typed.strip() or "browser" in asked:  # there, Enter says that it is done
                 return typed
-            sys.stderr.write(f"{NO_DECISION}\n")
         return None
+
+
+async def _decision(lines: StdinLines, asked: Mapping[str, Any]) -> str | None:
+    """Ask about a call until there is a decision, None at the end of the input."""
+    kind = asked["kind"]
+    scope = " ".join(printable(str(asked.get("always", ""))).split())[:ALWAYS_CHARS]
+    prompt = PROMPTS[kind].format(always=f"[always] for {scope}, " if scope else "")
+    choices, letters = CHOICES[kind], f"a{EDIT}" if kind == "approval" else ""
+    while (typed := await lines.ask(prompt, choices=choices, letters=letters)) is not None:
+        if kind == "approval" and typed.strip().lower() == EDIT:
+            typed = await _edited_arguments(lines, asked["calls"])
+            if not typed:
+                continue
+        if typed and read_decision_on(kind, typed) is not None:
+            return typed
+        sys.stderr.write(f"{NO_DECISION}\n")
+    return None
 
 
 async def _review_plan(lines: StdinLines, plan: str) -> Any | None:
@@ -437,14 +443,11 @@ async def _edited_arguments(lines: StdinLines, calls: Sequence[Mapping[str, Any]
 
 def _edited_text(text: str) -> str | None:
     """Let the person edit a text; None if it was not changed."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        path.write_text(text, encoding="utf-8")
-        try:
-            subprocess.run([*shlex.split(editor), str(path)], check=True)
-        except (OSError, ValueError, subprocess.CalledProcessError) as error:
-            sys.stderr.write(f"The editor {editor!r} failed: {error}. Set EDITOR.\n")
-            return None
-        edited = path.read_text(encoding="utf-8", errors="replace")
+    import click
+
+    try:
+        edited = click.edit(text, extension=".json")
+    except (click.ClickException, UnicodeError) as error:
+        sys.stderr.write(f"The editor failed: {error}. Set EDITOR.\n")
+        return None
     return None if edited == text else edited

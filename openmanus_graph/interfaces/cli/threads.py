@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from openmanus_graph.errors import ConfigError, TrustedToolError
+from openmanus_graph.interfaces.cli import process
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.runtime.output import printable
 
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 
 MAX_COMPLETIONS = 200
 SHOWN_TITLE_CHARS = 60
-PIPE_WIDTH = 1000
+PIPE_WIDTH, NARROW = 1000, 60
 LARGEST = 10
 """How many threads `storage` names."""
-"""Of an id on a terminal: for ids of ours the minute and the second of their start."""
 UNTRUSTED = "written after untrusted content was read"
 
 
@@ -86,7 +86,9 @@ def threads_command(
         str, typer.Option(metavar="WORDS", help="Only threads with these words, or beginnings.")
     ] = "",
     archived: Annotated[bool, typer.Option("--archived", help="Only archived threads.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Archived threads, too.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Also archived threads, and those of batch and eval.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
     as_json: JsonLinesOption = False,
 ) -> int:
@@ -150,7 +152,7 @@ def prune(
 
     keep = times_by_state(older_than) if older_than else storage_settings().keep
     if not keep:
-        raise ConfigError("Threads are kept forever. Say --older-than 30d, or set [storage] keep.")
+        raise ConfigError("Threads are kept forever. Give --older-than 30d, or set [storage] keep.")
     with closing(Storage()) as storage:
         gone, freed = storage.expired(keep) if dry_run else storage.prune(keep)
     sys.stdout.writelines(f"{thread}\n" for thread in gone)
@@ -220,7 +222,7 @@ def restore(
 def list_threads(
     limit: int = 50, query: str = "", *, archived: bool | None = False, as_json: bool = False
 ) -> int:
-    """List the newest threads, and say on stderr if there are more."""
+    """List the newest threads, for a person without those of `batch`; say if there are more."""
     from openmanus_graph.config.homes import openmanus_home
     from openmanus_graph.interfaces.service.threads import (
         SHORT_ID_CHARS,
@@ -230,7 +232,8 @@ def list_threads(
     )
 
     table = open_threads()
-    found = [thread for _, thread in table.page(limit + 1, None, query, archived=archived)]
+    batch = None if as_json or query or archived is None else False
+    found = [one for _, one in table.page(limit + 1, None, query, archived=archived, batch=batch)]
     known = [
         replace(thread, status="interrupted")  # its process ended before the run did
         if thread.status == "running" and not is_running(openmanus_home(), thread.id)
@@ -265,8 +268,10 @@ def _print(known: "Sequence[Thread]", ids: Sequence[str], lines: Mapping[str, st
         marks = [name for name in ("pinned", "archived") if getattr(one, name)]
         title = f"[{', '.join(marks)}] {title}" if marks else title
         rows.append((*map(printable, (name, one.status, one.agent, updated)), title))
-    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = shutil.get_terminal_size().columns if on_terminal else PIPE_WIDTH
+    if columns < NARROW:  # the title counts more than the agent
+        rows = [(name, status, updated, title) for name, status, _, updated, title in rows]
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     texts = ("", *(" ".join(printable(lines.get(one.id, "")).split()) for one in known))
     for row, text in zip(rows, texts, strict=True):
         cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
@@ -301,7 +306,7 @@ def tell(
     from openmanus_graph.interfaces.service.threads import is_running, known_thread, thread_id
 
     known = known_thread(thread_id(thread)).id
-    message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    message = process.read_stdin() if text == "-" else text
     asyncio.run(steering.tell(known, message))
     if is_running(openmanus_home(), known):
         sys.stderr.write("The agent reads it at its next step.\n")
@@ -413,13 +418,21 @@ def _refusals(kind: type[Exception]) -> Generator[None]:
 
 
 def show_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Write rows as JSON lines, or these columns as a table."""
+    """Write rows as JSON lines, or these columns as a table.
+
+    On a terminal that is too narrow for it, each cell has its own line.
+    """
     if as_json:
         sys.stdout.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         return
     cells = [[" ".join(printable(str(row[name])).split()) for name in columns] for row in rows]
     table = [list(columns), *cells] if rows else []
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > shutil.get_terminal_size().columns:
+        for texts in cells:
+            lines = [f"{name}: {text}\n" for name, text in zip(columns, texts, strict=True)]
+            sys.stdout.writelines([*lines, "\n"])
+        return
     for texts in table:
         line = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
         sys.stdout.write(f" {line}".rstrip() + "\n")

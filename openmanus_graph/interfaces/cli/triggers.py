@@ -50,6 +50,8 @@ def list_triggers(as_json: JsonLinesOption = False) -> int:
     rows, problems = overview(time.time())
     show_rows(rows, ("name", "kind", "state", "next", "last", "thread"), as_json=as_json)
     sys.stderr.writelines(f"{printable(problem)}\n" for problem in problems)
+    if not rows and not problems:
+        sys.stderr.write("There are no triggers. Add one: openmanus triggers add NAME KEY=VALUE\n")
     return 0
 
 
@@ -57,6 +59,7 @@ def _pausing(name: str, text: str, *, on: bool) -> None:
     @takes(StorageOptions)
     def change(trigger: TriggerName) -> int:
         open_deliveries().pause(read_automation().trigger(trigger).name, on=on)
+        sys.stderr.write(f"{'Paused' if on else 'Resumed'} the trigger {trigger}.\n")
         return 0
 
     app.command(name, help=text)(change)
@@ -88,11 +91,14 @@ def check(name: TriggerName, event: EventOption = None) -> int:
 def run(name: TriggerName, event: EventOption = None) -> int:
     """Start a run of a trigger now, and wait for its end."""
     from openmanus_graph.backends.models.build import run_and_close_models
+    from openmanus_graph.interfaces.triggers.tasks import task_of
     from openmanus_graph.interfaces.triggers.worker import run_now
 
     automation = read_automation()
     trigger = automation.trigger(name)
-    one = open_deliveries().receive(name, _given(trigger, event), time.time())
+    given = _given(trigger, event)
+    task_of(trigger, given.fields)  # an event that lacks a field is refused, and not kept
+    one = open_deliveries().receive(name, given, time.time())
     ended: Any = run_and_close_models(run_now(one, trigger, automation))
     _show_deliveries([ended], as_json=False)
     sys.stdout.write(f"{printable(str(ended.result.get('answer', '')))}\n")
@@ -170,6 +176,8 @@ def list_channels(as_json: JsonLinesOption = False) -> int:
     ]
     show_rows(rows, ("name", "kind", "allow", "trust"), as_json=as_json)
     sys.stderr.writelines(f"{printable(problem)}\n" for problem in found.problems.values())
+    if not rows and not found.problems:
+        sys.stderr.write("There are no channels. Set one up: [channels.NAME] in config.toml\n")
     return 0
 
 
@@ -180,7 +188,7 @@ def check_channel(
         str, typer.Option(metavar="TO", help="Also send a message to this chat or address.")
     ] = "",
 ) -> int:
-    """Reach a channel's server, and show as whom messages are sent."""
+    """Reach a channel's server, and show the name that messages are sent under."""
     from openmanus_graph.interfaces.triggers.channels import NotSentError, Outgoing, UncertainError
     from openmanus_graph.interfaces.triggers.conversations import open_channel
 

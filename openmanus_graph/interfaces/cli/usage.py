@@ -1,19 +1,22 @@
 """`openmanus usage` and `openmanus users quota`: what was used, and how much users may use."""
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
+from rich.cells import set_cell_size
 
-from openmanus_graph.interfaces.cli.threads import JsonOption
+from openmanus_graph.interfaces.cli.threads import PIPE_WIDTH, JsonOption
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.interfaces.service.usage import By, report
 from openmanus_graph.runtime.output import printable
 
+MIN_NAME_CELLS = 8
 _Most = Annotated[float | None, typer.Option(help="Negative: as in the configuration.")]
 
 
@@ -51,9 +54,13 @@ def _print(heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
         runs, given, made = (row[one] for one in ("runs", "input_tokens", "output_tokens"))
         counts = f"{runs:,.0f}", success, f"{given:,.0f}", cached, f"{made:,.0f}"
         spent = f"{row['cost_usd']:.4f}", f"{row['seconds'] / 60:,.1f}"
-        lines.append((printable(row["name"]) or "(all)", (*counts, *spent)))
+        lines.append((" ".join(printable(row["name"]).split()) or "(all)", (*counts, *spent)))
+    widths = [max(map(len, column)) + 2 for column in zip(*(c for _, c in lines), strict=True)]
+    columns_left = shutil.get_terminal_size().columns - 1 if sys.stdout.isatty() else PIPE_WIDTH
+    room = max(MIN_NAME_CELLS, min(36, columns_left - sum(widths)))
     for name, cells in lines:
-        sys.stdout.write(f"{name[:36]:36}{''.join(f'{cell:>12}' for cell in cells)}\n")
+        figures = "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        sys.stdout.write(f"{set_cell_size(name, room)}{figures}\n")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -175,7 +175,10 @@ class Results:
 
     def add(self, result: BatchResult) -> None:
         """Write a result. RunError if it cannot be written; its thread keeps it."""
-        data = f"{result.model_dump_json()}\n".encode()
+        self._write(f"{result.model_dump_json()}\n".encode())
+        self._count(result)
+
+    def _write(self, data: bytes) -> None:
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
@@ -184,23 +187,29 @@ class Results:
                 f"{self._path} cannot be written: {error.strerror}. Nothing is lost: give the "
                 "command again when it can."
             ) from error
-        self._count(result)
 
-    def read(self, tasks: Sequence[BatchTask]) -> None:
+    def read(self, tasks: Sequence[BatchTask], still_waits: Callable[[str], bool]) -> None:
         """Read what earlier processes wrote, and cut off a line that a crash left unfinished.
 
-        ConfigError if they are of other tasks, or a line is damaged.
+        A waiting task whose thread no longer waits has no result: its line is removed. ConfigError
+        if the results are of other tasks, or a line is damaged.
         """
         threads = {task.id: self.thread(task) for task in tasks}
-        whole = 0
+        whole, removed, moved = 0, False, list[bytes]()
         with os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                whole += len(line)
-                self._count(self._read_result(line, number, threads))
+                result = self._read_result(line, number, threads)
+                if result.status == "waiting" and not still_waits(result.thread):
+                    removed = True
+                    continue
+                self._count(result)
+                whole += 0 if removed else len(line)
+                moved += [line] if removed else []
         os.ftruncate(self._descriptor, whole)
+        self._write(b"".join(moved))
 
     def _read_result(self, line: bytes, number: int, threads: Mapping[str, str]) -> BatchResult:
         place = f"Line {number} of {self._path}"
@@ -235,11 +244,17 @@ def read_records(path: Path, kind: type[RecordT]) -> list[RecordT]:
 
 
 @contextlib.contextmanager
-def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generator[Results]:
+def open_results(
+    path: Path,
+    tasks: Sequence[BatchTask],
+    place: str,
+    still_waits: Callable[[str], bool] = lambda thread: True,
+) -> Generator[Results]:
     """Open the results of a batch, new ones or those of an earlier process.
 
-    `place` is where its threads are. ConfigError if the file cannot be written, or is of another
-    batch. RunError if another process works on the batch.
+    `place` is where its threads are, `still_waits` tells if one waits for a
+    person. ConfigError if the file cannot be written, or is of another batch. RunError if another
+    process works on the batch.
     """
     mark = path.with_name(path.name + MARK_SUFFIX)
     begins_again = not path.exists()
@@ -254,7 +269,7 @@ def open_results(path: Path, tasks: Sequence[BatchTask], place: str) -> Generato
         if begins_again and not os.fstat(descriptor).st_size:
             mark.unlink(missing_ok=True)
         results = Results(path, descriptor, _identify(path, mark, descriptor, place))
-        results.read(tasks)
+        results.read(tasks, still_waits)
         yield results
     finally:
         os.close(descriptor)

@@ -44,7 +44,7 @@ class StorageOptions:
         str | None,
         typer.Option(
             help="sqlite:///FILE.db or postgresql://...; other users see it in the process list, "
-            "so rather set OPENMANUS_DATABASE_URL."
+            "so set OPENMANUS_DATABASE_URL instead."
         ),
     ] = None
     workspace_url: Annotated[
@@ -122,8 +122,8 @@ class RunOptions:
         list[str] | None,
         typer.Option(
             help="NAME=VALUE@DOMAIN, typed by the browser on that site only. Repeatable; other "
-            "users see it in the process list, so rather set "
-            "OPENMANUS_SECRET_NAME=VALUE@DOMAIN."
+            "users see it in the process list, so set OPENMANUS_SECRET_NAME=VALUE@DOMAIN "
+            "instead."
         ),
     ] = None
     library: Annotated[list[str] | None, typer.Option(help="Names of libraries.")] = None

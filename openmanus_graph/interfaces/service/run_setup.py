@@ -90,7 +90,7 @@ def _take_thread(given: InputOptions, options: RunOptions) -> tuple[str, str, Ru
         return new_thread(), given.agent or catalog.DEFAULT_AGENT, options
     if not thread.strip():
         raise ConfigError("The thread's name is empty. Leave --thread out to begin a new one.")
-    known = threads.find_thread(thread)
+    known = threads.find_thread(threads.continued_id(thread))
     if known is None:
         return thread, given.agent or catalog.DEFAULT_AGENT, options
     if known.status == DAMAGED and given.agent is None:
@@ -174,9 +174,6 @@ def load_function(address: str) -> Callable[..., Any]:
 
 
 def to_context(options: RunOptions) -> Context:
-
-    from openmanus_graph.state.context import Context
-
     may_send_to = tuple(options.may_send_to or ()) or None
     given: dict[str, Any] = {"prompts": options.prompts, "may_send_to": may_send_to}
     for one in declared_fields():
@@ -220,7 +217,6 @@ def user_message(
 
 
 def name_files(text: str, names: Sequence[str]) -> str:
-
     return f"{text}\n\n{ATTACHED}{', '.join(names)}".lstrip() if names else text
 
 

@@ -170,6 +170,8 @@ class _Driver:
     """The event of the limit that ended the run."""
     asked: set[str] = field(default_factory=set[str])
     """Ids of the questions that were shown since the run was started or resumed."""
+    left: bool = False
+    """Whether the person has left a question open: no other is asked."""
 
     def __post_init__(self) -> None:
         self.config: dict[str, Any] = {
@@ -267,10 +269,12 @@ class _Driver:
                 if waiting.id not in self.asked:  # a plan's step shows its question at once
                     step = self.tagger.step_at((f"{task.name}:{task.id}",))
                     self.emit(**{**step, **interrupt_event(waiting)})
-        for waiting in state.interrupts if self.signals.first is None else ():
+        asks = self.signals.first is None and not self.left
+        for waiting in state.interrupts if asks else ():
             with self.signals.asking():
                 value = await self.user_input.answer(waiting)
             if value is None:
+                self.left = True
                 break
             self.threads.add_text_later(
                 self.run.thread, text_of({"type": "answered", "answer": value})

@@ -168,6 +168,14 @@ def thread_id(given: str | None) -> str:
     return fitting[0] if fitting else given
 
 
+def continued_id(given: str) -> str:
+    """Return the id that begins so, if it is one of ours; a name may begin like other names."""
+    if len(given) < MIN_BEGINNING or find_thread(given) is not None:
+        return given
+    ours = [one for one in open_threads().beginning_with([given]) if short_id(one) != one]
+    return thread_id(given) if ours else given
+
+
 def short_id(thread: str) -> str:
     """Return the beginning of a thread's id that is enough for commands; a given name whole."""
     with contextlib.suppress(ValueError):

@@ -47,12 +47,13 @@ async def waiting(owner: str | None) -> list[dict[str, Any]]:
         state = (await run_setup.read_thread_state(thread.id, thread.agent)).state
         for question in map(interrupt_event, state.interrupts):
             name = shlex.quote(thread.id)
+            reply = "--answer TEXT" if question["kind"] == "question" else "--approve"
             rows.append({
                 "kind": question["kind"],
                 "thread": thread.id,
                 "title": thread.title,
                 "what": runs.question_text(question),
-                "answer": f"openmanus resume {name} --id {question['id']}",
+                "answer": f"openmanus resume {name} --id {question['id']} {reply}",
             })  # fmt: skip
     ends = await asyncio.to_thread(table.history, None, MOST_SHOWN, "unknown_outcome", "dead")
     rows += [
