@@ -30,7 +30,7 @@ def test_a_chat_says_which_thread_it_goes_on_with_and_what_is_open_in_it(
     model.add(ASK, Reply("Blue."))
     assert cli.run("run", "paint\nit \x1b[2J", "--thread", "new").code == 4
     with Terminal(cli, "chat", "--continue") as terminal:
-        terminal.see("Thread new, waiting: paint it [2J It waits for you: /resume asks again")
+        terminal.see("Thread new, waiting: paint it [2J. It waits for you: /resume asks again")
         terminal.see("/help lists the commands.")
         terminal.type("/resume\r")
         terminal.see("? Which?")
@@ -39,7 +39,7 @@ def test_a_chat_says_which_thread_it_goes_on_with_and_what_is_open_in_it(
         terminal.type("/exit\r")
         assert terminal.finish() == 0
     with Terminal(cli, "chat", "--continue") as terminal:
-        terminal.see("Thread new, finished: paint it [2J\n")
+        terminal.see("Thread new, finished: paint it [2J.\n")
         terminal.type("/exit\r")
         terminal.finish()
 
@@ -47,9 +47,9 @@ def test_a_chat_says_which_thread_it_goes_on_with_and_what_is_open_in_it(
 def test_a_beginning_that_only_one_id_has_is_enough(cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("a"), Reply("b"), Reply("c"), Reply("d"))
     for name in ("report-one", "report-two", "other"):
-        assert cli.run("run", "x", "--thread", name).code == 0
-    for command in (("show", "report-o"), ("export", "report-o")):
-        assert cli.run(*command).stdout.startswith("# Thread report-one\n")
+        assert cli.run("run", f"for {name}", "--thread", name).code == 0
+    assert cli.run("show", "report-o").stdout.startswith("# Thread report-one\n")
+    assert cli.run("export", "report-o").stdout.startswith("# for report-one\n")
     done = cli.run("show", "report")
     assert (done.code, done.stdout) == (2, "")
     assert "2 threads begin with 'report': report-" in done.stderr

@@ -156,7 +156,7 @@ def test_a_model_without_vision_alone_is_informed_and_the_person_too(
     done = cli.run("run", "what?", "--image", "dot.png", "--json")
     assert done.code == 0
     assert not pictures(model.requests[0].messages[1])
-    assert any("picture" in notice["text"] for notice in done.of("notice"))
+    assert any("Pictures" in notice["text"] for notice in done.of("notice"))
 
 
 def test_a_thread_goes_on_in_a_second_run(cli: Cli, model: OpenAIServer) -> None:

@@ -75,7 +75,7 @@ async def test_a_server_that_does_not_keep_to_it_is_not_asked_for_it_again(unmov
             await run_on(server)
         assert "required" not in demands(server)[2:]
     (line,) = learnt_lines()
-    assert line.endswith("requests never require a call")
+    assert line.endswith("tool calls are never forced")
 
 
 @pytest.mark.parametrize("status", [400, 422])
