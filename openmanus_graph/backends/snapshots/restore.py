@@ -11,7 +11,14 @@ from pathlib import Path
 from openmanus_graph.backends.sandbox.scratch import remove_folder
 from openmanus_graph.backends.snapshots import objects, take
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.runtime import atomic_files
+from openmanus_graph.runtime.atomic_files import (
+    OPEN_NEW,
+    change_mode,
+    copy_entry,
+    part_name,
+    remove_tree,
+    status,
+)
 from openmanus_graph.runtime.workspace import Workspace, opened_folder
 from openmanus_graph.safety.open_beneath import open_entry
 from openmanus_graph.state.server_settings import StorageSettings
@@ -103,7 +110,7 @@ class _Restoring:
         ]
         for path in closed:
             with suppress(OSError), self._folder_of(path) as (folder, name):
-                atomic_files.change_mode(folder, name, 0o700)
+                change_mode(folder, name, 0o700)
         if closed:
             self.found = take.scan(self.workspace, extent.ignored)
 
@@ -146,7 +153,7 @@ class _Restoring:
         for path, wanted in differing:  # a folder comes before its entries
             with self._noting(path), self._folder_of(path) as (folder, name):
                 if wanted.kind == "folder":
-                    if atomic_files.status(folder, name) is None:
+                    if status(folder, name) is None:
                         os.mkdir(name, 0o700, dir_fd=folder)
                         self.done.written.append(path)
                 elif not self._is_same(folder, name, path, wanted):
@@ -189,7 +196,7 @@ class _Restoring:
         return same_mode and known == wanted.content
 
     def _is_same(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> bool:
-        found = atomic_files.status(folder, name)
+        found = status(folder, name)
         if found is None or take.kind_of(found.st_mode) != wanted.kind:
             return False
         if wanted.kind == "link":
@@ -200,15 +207,13 @@ class _Restoring:
         return True
 
     def _write(self, folder: int, name: str, path: str, wanted: objects.TreeEntry) -> None:
-        temporary = atomic_files.part_name()
+        temporary = part_name()
         try:
             if wanted.kind == "link":
                 os.symlink(wanted.content, temporary, dir_fd=folder)
             else:
                 self._write_file(folder, temporary, wanted)
-            if atomic_files.status(folder, name) is not None and not self._is_held(
-                folder, name, path
-            ):
+            if status(folder, name) is not None and not self._is_held(folder, name, path):
                 self._put_aside(folder, name, path)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
@@ -219,7 +224,7 @@ class _Restoring:
         pieces = self.store.pieces(wanted) if wanted.size else []
         if len(pieces) > 1:  # a single one was announced with the file
             self.store.read_ahead(pieces)
-        with os.fdopen(os.open(name, atomic_files.OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
+        with os.fdopen(os.open(name, OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
             for digest in pieces:
                 if digest == objects.digest_of(objects.HOLE):
                     file.seek(objects.PIECE, os.SEEK_CUR)
@@ -259,7 +264,7 @@ class _Restoring:
         elif stat.S_ISREG(found.st_mode) and _link(folder, name, found, target):
             pass
         else:
-            atomic_files.copy_entry(folder, name, target)
+            copy_entry(folder, name, target)
         self.done.put_aside.append(path)
 
     @contextmanager
@@ -290,7 +295,7 @@ def _set_mode(folder: int, name: str, mode: int) -> None:
     """Set permissions if they differ: those of other users' files cannot be set at all."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if take.permissions(found.st_mode) != mode:
-        atomic_files.change_mode(folder, name, mode)
+        change_mode(folder, name, mode)
 
 
 def _move_folder(folder: int, name: str, target: Path) -> None:
@@ -299,8 +304,8 @@ def _move_folder(folder: int, name: str, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        atomic_files.copy_entry(folder, name, target)
-        atomic_files.remove_tree(folder, name)
+        copy_entry(folder, name, target)
+        remove_tree(folder, name)
 
 
 def _link(folder: int, name: str, found: os.stat_result, target: Path) -> bool:
@@ -349,7 +354,7 @@ def _copy_left_alone(source: Workspace, root: Path, paths: Iterable[str], done: 
                 mode = os.stat(copy.name, dir_fd=folder, follow_symlinks=False).st_mode
                 if not copy.parent.is_dir() or take.kind_of(mode) is None:
                     continue
-                atomic_files.copy_entry(folder, copy.name, copy)
+                copy_entry(folder, copy.name, copy)
         except OSError:
             done.missing.setdefault(path, "it cannot be copied")
             continue
