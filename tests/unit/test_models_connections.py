@@ -284,7 +284,9 @@ async def test_a_proxy_that_is_not_there_or_refuses_is_named() -> None:
 
     target = "https://model.test/v1/chat/completions"
     async with opened(proxy="http://127.0.0.1:9") as connections:
-        with pytest.raises(TransportError, match=r"the proxy 127\.0\.0\.1:9: .*connection refused"):
+        with pytest.raises(
+            TransportError, match=r"the proxy 127\.0\.0\.1:9: .*Connect call failed"
+        ):
             await whole(connections, target)
     async with serving(refuse) as proxy, opened(proxy=proxy) as connections:
         with pytest.raises(TransportError, match="the proxy refused it with 407 Proxy Login Req"):
