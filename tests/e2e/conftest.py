@@ -10,7 +10,7 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.crash import Ordeal
 from tests.support.openai_server import OpenAIServer
-from tests.support.page import Desk, chromium, served_page
+from tests.support.page import Desk, Tab, chromium, served_page
 from tests.support.past import write_past
 from tests.support.servers import bring_money
 from tests.support.serving import BIN, Served
@@ -136,3 +136,12 @@ def at(_served_page: tuple[Served, OpenAIServer]) -> Iterator[Desk]:
     """The page in a browser, which goes before other tests need an event loop."""
     with chromium() as browser:
         yield Desk(*_served_page, browser)
+
+
+@pytest.fixture
+def tab(at: Desk) -> Iterator[Tab]:
+    """The page in a tab of its own, with an empty script of the model."""
+    at.model.begin_again()
+    tab = at.tab()
+    yield tab
+    tab.close()

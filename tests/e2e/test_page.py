@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,6 @@ pytestmark = pytest.mark.slow
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 ALERT_LINK = "[see](javascript:alert(3)) [data](data:text/html,<script>alert(4)</script>)"
-
-
-@pytest.fixture
-def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_again()
-    tab = at.tab()
-    yield tab
-    tab.close()
 
 
 def invoice(customer: str, amount: float = 1.0) -> Call:

@@ -2,7 +2,6 @@
 
 import re
 import threading
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -14,14 +13,6 @@ from tests.support.pdfs import scans
 pytestmark = pytest.mark.slow
 
 QUESTION = "Which quarter: **Q1** or `Q2`?"
-
-
-@pytest.fixture
-def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_again()
-    tab = at.tab()
-    yield tab
-    tab.close()
 
 
 def ask(at: Desk, tab: Tab) -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -61,14 +60,6 @@ REDUCED = """async (events) => {
     return { same: plain(whole) === plain(inParts), rows: whole.rows, status: whole.status,
         plan: whole.plan };
 }"""
-
-
-@pytest.fixture
-def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_again()
-    tab = at.tab()
-    yield tab
-    tab.close()
 
 
 def test_a_reload_in_the_middle_loses_nothing_and_doubles_nothing(at: Desk, tab: Tab) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,6 @@ open("sales.csv", "w").write("month,amount\\n" + "".join(f"{{n}},{{n * 7}}\\n" f
 open("wide.csv", "w").write(",".join(f"c{{n}}" for n in range(500)) + "\\n" + ",".join("1" * 500))
 """
 SAID = "See ![A](a.png), `sales.csv`, report.html. Or [the picture](b.png) of x.y."
-
-
-@pytest.fixture
-def tab(at: Desk) -> Iterator[Tab]:
-    at.model.begin_again()
-    tab = at.tab()
-    yield tab
-    tab.close()
 
 
 def work(at: Desk, tab: Tab) -> str:
