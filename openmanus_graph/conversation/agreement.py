@@ -29,6 +29,7 @@ from openmanus_graph.conversation.quantities import (
 )
 
 CJK = re.compile(r"[\u3040-\u9fff]")
+_DEPTH = 12
 _GOES_ON = re.compile(r"(?:\b(?:to|auf|bis|a|à)|[至到])\s*\Z")
 """Ends a part whose subject is that of the next one, too."""
 _CAPITAL = re.compile(r"\b[A-ZÀ-Þ][^\W\d_]{2,}")
@@ -125,18 +126,25 @@ def lines_with(text: str, beginnings: re.Pattern[str]) -> Iterator[tuple[int, in
 
 
 def beginnings_of(digits: Set[str], end: str = "") -> re.Pattern[str]:
-    """Return a pattern for the first digits of numbers, whatever is between them."""
-    return re.compile(f"(?<![1-9]){_branches(digits)}{end}" if digits else r"(?!)")
+    """Return a pattern for the first digits of numbers, whatever is between them.
+
+    `end` is what follows them; not after the first 12 digits of longer ones.
+    """
+    return re.compile(f"(?<![1-9]){_branches(digits, end, _DEPTH)}" if digits else r"(?!)")
 
 
-def _branches(digits: Set[str]) -> str:
+def _branches(digits: Set[str], end: str, depth: int) -> str:
     tails = defaultdict[str, set[str]](set)
     for one in digits:
         tails[one[0]].add(one[1:])
-    forms = (
-        one if "" in rest else f"{one}[.,'’\u00a0\u202f ]?{_branches(rest)}"
-        for one, rest in sorted(tails.items())
-    )
+    forms = list[str]()
+    for one, rest in sorted(tails.items()):
+        longer, ways = rest - {""}, [end] if "" in rest else []
+        if longer and depth > 1:
+            ways.append(f"[.,'’\u00a0\u202f ]?{_branches(longer, end, depth - 1)}")
+        elif longer:
+            ways = [""]
+        forms.append(one if "" in ways else f"{one}(?:{'|'.join(ways)})")
     return f"(?:{'|'.join(forms)})"
 
 

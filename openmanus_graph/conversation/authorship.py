@@ -27,7 +27,8 @@ PLACES = ("url", "path", "link", "file", "address")
 _FOUND = {*PLACES, "old_str", "view_range", "pattern"}
 """Arguments that a successful call shows to exist."""
 _NUMERAL = re.compile(
-    r"(?<![A-Za-z_\d])(?:\d{1,3}(?:[.,'’\u00a0\u202f]\d{3})+(?![\d.])|\d+(?:\.\d+|,\d+(?![\d.,;]))?)"
+    r"(?<![A-Za-z_\d])(?:\d{1,3}(?:[.,'’\u00a0\u202f]\d{3}){1,6}(?![\d.])"
+    r"|\d+(?:\.\d+|,\d+(?![\d.,;]))?)"
 )
 _DIGITS = re.compile(r"\D|^[0.,]+")
 _WEB = re.compile(r"https?://(?!localhost|127\.|0\.0\.0\.0|\[::1\])")

@@ -45,7 +45,7 @@ _CLAIMED = re.compile(
     r"(\W{0,3}\s*[^\W\d_]{2,})?"
 )
 _NOT_CLAIMED = re.compile(
-    r"(?im)\b\d{4}-\d\d\b|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}(?:\.\d{3})+\b)\d+(?:\.\d+){2,}"
+    r"(?im)\b\d{4}-\d\d\b|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}\.\d{3}\b)\d+(?:\.\d+){2,}"
     r"|^[^\w\n]{0,20}\d+[.)]\s|\b\d+(?:st|nd|rd|th)\b|第\s?\d+"
     r"|\b\d{1,2}\.\s(?=quartal|platz|kapitel|schritt|stelle|halbjahr)"
     r"|\b(?:step|item|row|line|column|page|chapter|section|table|figure|n[or]\.?|zeile|seite|version"
@@ -71,9 +71,10 @@ _READS = re.compile(
 )
 """What a sentence says that names a source as read."""
 _TESTED = re.compile(
-    r"(?i)\b(?:(?:ran|run|executed) (?:all |the |its |unit )*(?:tests?|test suite|pytest)"
-    r"|(?:all |the |\d+ )*tests? (?:now |all )?(?:pass(?:ed|es)?|succeed(?:ed)?|(?:are|is) green)"
-    r"|(?:alle |die )*tests? (?:laufen|liefen|bestehen|sind (?:grün|bestanden|erfolgreich))"
+    r"(?i)\b(?:(?:ran|run|executed) (?:all |the |its |unit ){0,4}(?:tests?|test suite|pytest)"
+    r"|(?:all |the |\d+ ){0,4}tests? (?:now |all )?"
+    r"(?:pass(?:ed|es)?|succeed(?:ed)?|(?:are|is) green)"
+    r"|(?:alle |die ){0,2}tests? (?:laufen|liefen|bestehen|sind (?:grün|bestanden|erfolgreich))"
     r"|tests? (?:ausgeführt|bestanden))\b|(?:运行了|执行了)[^，。]{0,6}测试|测试[^，。]{0,4}通过"
 )
 _SENTENCE = re.compile(

@@ -350,4 +350,4 @@ def worded_value(words: str) -> float:
             total, part, digit = (total + part + digit) * place, 0.0, 0.0
         else:
             part, digit = part + (digit or 1) * place, 0.0
-    return total + part + digit
+    return min(total + part + digit, 1e15)  # as `_value`

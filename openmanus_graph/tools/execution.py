@@ -133,14 +133,10 @@ async def bash(  # the model never sees `runtime`
     elif command.strip().lower() in ("ctrl+c", "ctrl-c", "^c"):
         work = partial(shell.interrupt_jobs, max_chars)
     else:
-        work = partial(shell.run, command, limit, max_chars)
+        # If the run ends here, not only the call, nobody is left to wait for the command.
+        ends = limit < allowed.seconds
+        work = partial(shell.run, command, limit, max_chars, ends_at_limit=ends)
     result = await run_blocking(shell.pool, work, shell.stop)
-    waited = command.split()[:1] == ["wait"]
-    if result.ending.outcome == "limit" and limit < allowed.seconds and not waited:
-        # The run ends here, not only the call: the command does not continue without it.
-        end = partial(shell.run, f"kill {result.newest}", limit)
-        await run_blocking(shell.pool, end, shell.stop)
-        result = replace(result, ending=result.ending._replace(outcome="interrupted"), jobs=())
     failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
     silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
     text = note + with_advice(_command_text(result, limit) or silent)

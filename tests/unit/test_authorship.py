@@ -147,3 +147,23 @@ def test_what_a_composed_text_does_not_have_is_no_evidence() -> None:
         "quoted",
     ]
     assert unsupported('{"units": 48213, "price": 17.5}', "A unit costs 17.5 EUR.") == ["48213"]
+
+
+LONG = [
+    "3" * 20, "3" * 309, "3" * 5000, "0." + "3" * 400, "1" + ",234" * 300, "1" + ".234" * 20_000,
+    "1e999", "3" * 500 + " %", "9" * 310 + " km", "百万" * 60,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", LONG)
+def test_a_number_of_any_length_is_judged(number: str) -> None:
+    answer = f"The product is {number}, that is 12 digits."
+    own = python(f"print('product', '{number}')", f"product {number}")
+    found = ("read_file", {"path": "more.csv"}, f"region,units\nwest,{number}\neast,12")
+    for steps in ([], [own], [found], [own, found]):
+        assert len(judged(answer, *steps)) <= 2
+
+
+def test_a_number_that_begins_another_hides_it_in_no_line() -> None:
+    code = "print('Total:', 48213); print('All:', 482137)"
+    assert judged("In total 482,137 units.", python(code, "All: 482137")) == ["not_found"]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ from langchain_core.tools import StructuredTool
 
 from openmanus_graph.backends.sandbox.confinement import sandbox_of
 from openmanus_graph.backends.sandbox.shell import Shell
-from openmanus_graph.runtime.session import Session
+from openmanus_graph.runtime.session import Session, run_blocking
 from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.testing.replays import tool_runtime, tool_session
@@ -147,6 +148,16 @@ async def test_at_the_time_limit_a_command_continues_as_a_job(session: Session, 
     assert "%1 sleep 1000; %2 y=8; cd /; echo before;" in await text(session)
     await text(session, "kill %2 %3; wait %2 %3")
     assert "background: %1 sleep 1000. `wait" in await text(session)
+
+
+async def test_a_command_that_may_not_go_on_has_ended_before_its_result(session: Session) -> None:
+    await text(session, "true")  # opens the shell
+    shell = session.handle("bash", lambda: Shell(sandbox_of(session)))
+    endless = "trap '' TERM INT; echo $BASHPID >begun; while sleep 0.1; do :; done"
+    work = partial(shell.run, endless, 1, ends_at_limit=True)
+    ended = await run_blocking(shell.pool, work, shell.stop)
+    assert (ended.ending.outcome, ended.jobs) == ("interrupted", ())
+    assert "ended" in await text(session, "kill -0 $(cat begun) || echo ended")
 
 
 @pytest.mark.slow

@@ -233,9 +233,17 @@ class Shell:
         return self._tree.alive()
 
     def run(
-        self, command: str, timeout_s: float, max_chars: int = MIN_OBSERVATION_CHARS
+        self,
+        command: str,
+        timeout_s: float,
+        max_chars: int = MIN_OBSERVATION_CHARS,
+        *,
+        ends_at_limit: bool = False,
     ) -> CommandResult:
-        """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`."""
+        """Run a command and return at most `max_chars` characters. Blocks; call it on `pool`.
+
+        After `timeout_s` it goes on in the background, or is ended if `ends_at_limit`.
+        """
         inside, source = self._sandbox.backend.inside, self._run / "command"
         self._files.write(source, command.encode("utf-8", "replace") + b"\n")
         # Outside of the workspace, so that a command such as `grep -r` does not read it.
@@ -249,7 +257,11 @@ class Shell:
             line = f"{_WAKEABLE}{line}builtin trap - USR2; " if waits else line
             line += _CLAIM + "$__code; " + _END_SPARE
             code = self._execute(line, timeout_s, "$__code")
-            ending = Ending("done", code) if code is not None else self._recover(command, waits)
+            ending = (
+                Ending("done", code)
+                if code is not None
+                else self._recover(command, waits, ends=ends_at_limit)
+            )
             if ending.outcome != "ended":
                 self._ask_state()
         if self._tree.reason:  # what it did could not be brought here
@@ -373,10 +385,11 @@ class Shell:
                 return found
         return None
 
-    def _recover(self, command: str, waits: bool) -> Ending:
+    def _recover(self, command: str, waits: bool, *, ends: bool) -> Ending:
         """Continue after a time limit, a stop, or the end of the shell."""
         number, code, self._ending = self._number, self._ending, None
-        outcome: Outcome = "interrupted" if self.stop.is_set() else "limit"
+        ends = self.stop.is_set() or (ends and not waits)
+        outcome: Outcome = "interrupted" if ends else "limit"
         outcome = outcome if code is None else "done"
         self.stop.clear()
         if waits and code is None:  # only the waiting ends
