@@ -319,6 +319,7 @@ class SaidStream:
 
     def __init__(self) -> None:
         self._held = ""
+        self._is_blank = True
         self._says = False
         self._tries = 0
         self.thought = ""
@@ -330,6 +331,9 @@ class SaidStream:
         if self._says:
             return piece
         self._held += piece
+        self._is_blank &= not piece.strip()
+        if self._is_blank:  # some models send blanks without end
+            return ""
         said = self._held
         if opening := _FIRST.match(said):
             self.thought = piece if self._thinks else said[opening.end() :]

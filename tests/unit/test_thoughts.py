@@ -131,3 +131,12 @@ def test_any_text_is_split_in_linear_time(begun: str, piece: str) -> None:
         stream.add(text[start : start + 20])
     stream.rest()
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "\t", ""])
+def test_blanks_before_an_answer_come_with_its_first_words(blank: str) -> None:
+    stream = SaidStream()
+    assert {stream.add(blank) for _ in range(50_000)} == {""}
+    assert stream.add("The answer.") == blank * 50_000 + "The answer."
+    blanks = SaidStream()
+    assert {blanks.add(blank) for _ in range(9)} | {blanks.rest().strip()} == {""}
