@@ -409,10 +409,10 @@ def test_a_value_may_hold_calls_and_the_ends_of_its_own() -> None:
 )  # fmt: skip
 def test_any_text_is_read_in_linear_time(begun: str, piece: str) -> None:
     text = begun + piece * (60_000 // len(piece)) + "x"
-    started = time.perf_counter()
+    started = time.process_time()
     read_text_calls(text, TOOLS)
     holds_unread_call(text, TOOLS)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

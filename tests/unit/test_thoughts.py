@@ -124,13 +124,13 @@ def test_what_stands_round_an_answer_alone_is_taken_off() -> None:
 )  # fmt: skip
 def test_any_text_is_split_in_linear_time(begun: str, piece: str) -> None:
     text = begun + piece * (60_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     split_thoughts(text)
     stream = SaidStream()
     for start in range(0, len(text), 20):
         stream.add(text[start : start + 20])
     stream.rest()
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("blank", [" ", "\n", "\t", ""])
