@@ -54,14 +54,18 @@ async def work(runs: int, model: OpenAIServer) -> tuple[float, list[float]]:
     """Do runs; return how many a second, and the process's megabytes after each tenth."""
     worker, table, own = Worker(), open_deliveries(), psutil.Process()
     serving = asyncio.create_task(worker.serve())
-    began, memory = time.perf_counter(), list[float]()
+    began, memory, asked = time.perf_counter(), list[float](), 0
     for tenth in range(1, 11):
-        wanted = runs * tenth // 10
-        while len(await asyncio.to_thread(table.history, "t", runs, "delivered")) < wanted:
+        while asked < runs * tenth // 10:
             await asyncio.sleep(0.2)  # the worker tells nobody
-            model.requests.clear()  # it is in this process, whose memory is read
+            new = len(model.requests)  # it is in this process, whose memory is read
+            asked += new
+            del model.requests[:new]
         memory.append(own.memory_info().rss / 1e6)
     seconds = time.perf_counter() - began
+    await asyncio.sleep(5)  # for the last answers
+    delivered = len(await asyncio.to_thread(table.history, "t", runs, "delivered"))
+    sys.stdout.write(f"delivered: {delivered:,} of {runs:,}\n")
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     return runs / seconds, memory
