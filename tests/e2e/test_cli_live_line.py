@@ -56,6 +56,23 @@ def test_what_is_sent_steers_the_run(working: Terminal, cli: Cli, model: OpenAIS
     assert len(model.requests) == 2
 
 
+def test_keys_that_are_typed_while_no_line_is_read_are_kept(
+    chat: Terminal, cli: Cli, model: OpenAIServer
+) -> None:
+    model.add(Reply("Read."))
+    chat.type("!touch begun; until [ -e go ]; do sleep 0.1; done\r")
+    chat.see("Run it? [y/N]")
+    chat.type("y\r")
+    until((cli.workspace / "begun").exists)
+    # The terminal by itself would drop what is longer than 4,095 characters.
+    chat.type("no\x7f\x7f" + "word " * 1200 + "end\r")
+    cli.write("files/go", "")
+    chat.see("Read.")
+    chat.see("finished (answer)")
+    left(chat)
+    assert said(model)[0].startswith("word " * 1200 + "end\n")
+
+
 def test_a_paste_of_lines_is_one_message(working: Terminal, cli: Cli, model: OpenAIServer) -> None:
     model.add(Reply("Read."))
     working.paste("one\ntwo\nthree")

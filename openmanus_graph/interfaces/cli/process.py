@@ -163,10 +163,11 @@ class StdinLines:
 
 @contextlib.contextmanager
 def silent_keys() -> Generator[None]:
-    """Do not echo keys during a block: they would appear in the middle of what is drawn.
+    """Keep keys as they are typed during a block, without echo in the middle of what is drawn.
 
-    The next prompt reads them. Nothing changes if stdin is not a POSIX terminal. A shell restores
-    the echo after a program that was killed.
+    A terminal that edits lines itself applies Backspace before the next prompt shows its draft, and
+    drops what is longer than 4,095 characters. The next prompt reads the keys. Nothing changes if
+    stdin is not a POSIX terminal. A shell restores the terminal after a program that was killed.
     """
     if not sys.stdin.isatty():
         yield
@@ -176,7 +177,7 @@ def silent_keys() -> Generator[None]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     silent = [*before]
-    silent[3] &= ~termios.ECHO
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(terminal, termios.TCSANOW, silent)
     try:
         yield
