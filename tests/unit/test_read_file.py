@@ -416,7 +416,7 @@ def test_a_word_document_becomes_markdown(read: Read, root: Path) -> None:
     make_docx(root / "a.docx", body)
     text = read("a.docx")
     assert "# Title\n\nSome text\n" in text
-    assert "| a | b |" in text
+    assert "| a | b |\n| --- | --- |\n" in text  # as the better reader writes it
     assert read("a.docx", pages="1").partition("\n")[2] == text.partition("\n")[2]
 
 

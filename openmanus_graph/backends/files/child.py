@@ -88,7 +88,7 @@ def main(entry: str, request: dict[str, Any], limits: dict[str, int]) -> None:
     answer: dict[str, Any]
     try:
         function = getattr(importlib.import_module(module), name)
-        with os.fdopen(0, "rb") as file:
+        with sys.stdin.buffer as file:  # mammoth needs a name that is a text
             answer = {"value": function(file, request)}
     except ToolError as error:
         answer = {"error": str(error)}
