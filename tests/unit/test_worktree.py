@@ -514,9 +514,15 @@ def test_ignored_files_are_not_committed(tmp_path: Path) -> None:
 def test_a_run_that_has_not_finished_or_changed_nothing_commits_nothing(tmp_path: Path) -> None:
     place = repository(tmp_path / "r")
     tree = begin(place)
-    assert "nothing to commit" in finish(tree, finished=True)
+    nothing = finish(tree, finished=True)
+    assert "nothing to commit" in nothing
+    assert "Merge:" not in nothing
     Path(tree.folder, "a").write_text("changed\n")
-    assert "not committed" in finish(tree, finished=False)
+    Path(tree.folder, "größe").write_text("changed\n")
+    shown = finish(tree, finished=False)
+    assert "not committed" in shown
+    assert f"Merge: git -C {tree.folder} commit && git merge run\n" in shown
+    assert "+++ b/größe" in shown
     assert git(place, "rev-parse", "run") == git(place, "rev-parse", "main")
     assert "committed as" in finish(tree, finished=True)
     assert "nothing to commit" in finish(tree, finished=True)  # its diff is still shown

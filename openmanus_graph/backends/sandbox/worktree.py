@@ -27,7 +27,10 @@ from openmanus_graph.safety.open_beneath import read_beneath
 _NO_PROGRAMS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never",
 )  # fmt: skip
-_DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--stat", "--patch")
+_DIFF = (
+    "-c", "core.quotePath=false", "diff", "--cached", "--no-ext-diff", "--no-textconv",
+    "--no-color", "--stat", "--patch",
+)  # fmt: skip
 _SHOWN_BYTES = 20_000
 """Of a diff."""
 _LIMIT_S = 600.0
@@ -141,13 +144,14 @@ def finish(tree: Worktree, *, finished: bool) -> str:
             state, force = "not committed", "--force "
             if finished and tree.message is not None:
                 state, force = _commit(tree, git)
+    commit = f"git -C {tree.folder} commit && " if force else ""  # all is staged
     lines = [diff] if diff else []
     if len(diff) >= _SHOWN_BYTES - 1:
         lines.append(f"... All of it: git -C {tree.folder} diff --cached {tree.base[:12]}")
     lines += [
         f"Branch {branch}: {state}. Your own files and index are as they were.",
         f"Folder: {tree.folder}",
-        f"Merge: git merge {branch}",
+        *([f"Merge: {commit}git merge {branch}"] if diff else []),
         f"Remove: git worktree remove {force}{tree.folder} && git branch -D {branch}",
     ]
     if left_out:
