@@ -109,7 +109,10 @@ def _plan_definition() -> dict[str, Any]:
     }
     fields["depends_on"] |= {"type": "array", "items": {"type": "string"}}
     step = {"type": "object", "properties": fields, "required": ["text"]}
-    properties = {"title": {"type": "string"}, "steps": {"type": "array", "items": step}}
+    properties = {
+        "title": {"type": "string", "description": "Of the plan."},
+        "steps": {"type": "array", "description": "All of them.", "items": step},
+    }
     parameters = {"type": "object", "properties": properties, "required": ["title", "steps"]}
     function = {"name": planning.name, "description": "Make a plan.", "parameters": parameters}
     return {"type": "function", "function": function}

@@ -14,6 +14,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
+from openmanus_graph.backends.browser import browser_session
 from openmanus_graph.backends.browser.browser_session import BrowserSession
 from openmanus_graph.backends.browser.browsers import browser_loop
 from openmanus_graph.errors import ToolError
@@ -179,7 +180,8 @@ async def test_folders_missing_hidden_and_foreign_files(agent: Agent, tmp_path: 
     (agent.root / "link.html").symlink_to(tmp_path / "outside.html")
     protected = (agent.root / "key.txt",)
     agent.session.workspace = replace(agent.session.workspace, protected=protected)
-    assert "odd name" in await agent("go_to_url", url="odd/a b & <i>%231%3F.html")
+    for name in ("odd/a b & <i>%231%3F.html", "odd/a b & <i>#1?.html"):
+        assert "odd name" in await agent("go_to_url", url=name)
     for folder in ("odd", "odd/", ""):
         shown = await agent("go_to_url", url=f"http://workspace.localhost/{folder}")
         assert f"no file {folder.rstrip('/')}{'/' * bool(folder)}index.html" in shown
@@ -431,6 +433,17 @@ async def test_scripts_on_own_pages(agent: Agent, script: str, result: str) -> N
     if "runs" in script:
         assert "Result: 1" in await agent("evaluate", text="runs")
     assert "hello" in await agent("get_state")
+
+
+async def test_a_tab_that_changes_to_an_own_page_is_one_tab(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_session, "MAX_TABS", 1)
+    write(agent, "hello.html", "<a href=data.txt download>get</a>")
+    write(agent, "data.txt", "once")
+    assert "get" in await agent("go_to_url", url="hello.html")
+    assert "Downloaded" in await agent("click_element", label="get")
+    assert [path.name for path in (agent.root / "downloads").iterdir()] == ["data.txt"]
 
 
 async def test_script_errors_of_own_pages_are_told(agent: Agent) -> None:

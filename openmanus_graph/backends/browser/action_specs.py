@@ -95,7 +95,7 @@ ACTION_SPECS: Mapping[str, ActionSpec] = {
     "save_pdf": ActionSpec(takes_snapshot=False),
     "web_search": ActionSpec(("query",), switches=True),
     "extract_content": ActionSpec(),
-    "evaluate": ActionSpec(("text",), has_effects=True, enters="text"),
+    "evaluate": ActionSpec(("text",), has_effects=True),  # refused but on own pages
 }
 
 

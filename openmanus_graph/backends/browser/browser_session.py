@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urljoin
 
-from playwright.async_api import Download, Error, Page
+from playwright.async_api import Error, Page
 
 from openmanus_graph.backends.browser import kept_state
 from openmanus_graph.backends.browser.browsers import browser_loop
@@ -62,6 +62,7 @@ class BrowserSession:
         self.clipboard = Clipboard(self._on_copied)
         self.downloads = Downloads(session, self.notices.add, lambda: self.secrets)
         self.pending_tabs = PendingTabs()
+        self._replacing = 0  # tabs that are about to get another page
         self.observed_place = ""  # where the browser was at the newest observation
         self._connection: Connection | None = None
         self._own: Connection | None = None
@@ -347,13 +348,15 @@ class BrowserSession:
 
     async def _replace_page(self, tab: Tab, connection: Connection) -> None:
         old, old_view = tab.page, tab.view
-        page = await connection.new_page()
-        if duplicate := self._tab_of(page):
-            del self.tabs[duplicate.id]
-            duplicate.view.close()
-        tab.page, tab.view, tab.connection = page, PageView(page), connection
+        self._replacing += 1
+        try:
+            page = await connection.new_page()
+        finally:
+            self._replacing -= 1
+        added = self._tab_of(page) or self._add(page, connection)
+        del self.tabs[added.id]
+        tab.page, tab.view, tab.connection = page, added.view, connection
         tab.crashed, tab.last_snapshot = False, None
-        self._subscribe(tab)
         self._current = tab.id
         old_view.close()
         await _close_page(old)
@@ -366,7 +369,7 @@ class BrowserSession:
 
     def _on_page_opened(self, connection: Connection, page: Page) -> None:
         self.pending_tabs.tab_opened()
-        if len(self.tabs) >= MAX_TABS:
+        if len(self.tabs) >= MAX_TABS + self._replacing:
             self.notices.add("Further tabs that the page opened were closed at once.")
             self.background.spawn(page.close())
             return
@@ -376,36 +379,40 @@ class BrowserSession:
         self._last_id += 1
         tab = Tab(self._last_id, page, PageView(page), connection, opener=self._current)
         self.tabs[tab.id] = tab
-        self._subscribe(tab)
+        self._subscribe(page, connection)
         # A tab that opens while no action runs does not become the current one.
         if self.lock.locked() or len(self.tabs) == 1:
             self._current = tab.id
         return tab
 
-    def _subscribe(self, tab: Tab) -> None:
-        page = tab.page
+    def _subscribe(self, page: Page, connection: Connection) -> None:
+        """Listen to a page, once: the tab that has it may be another one later."""
 
-        def on_download(download: Download) -> None:
-            tab.became_download()
-            self.downloads.begin(download)
+        def tell(event: str, handle: Callable[[Tab, Any], object]) -> None:
+            def on_event(about: Any) -> None:
+                if tab := self._tab_of(page):
+                    handle(tab, about)
 
-        page.on("response", tab.on_response)
-        page.on("framenavigated", tab.on_frame_navigated)
-        page.on("download", on_download)
-        page.on("crash", lambda _: setattr(tab, "crashed", True))
-        page.on("close", lambda _: self._on_page_closed(tab, page))
-        if tab.is_own:
+            page.on(cast("Any", event), on_event)
+
+        tell("response", Tab.on_response)
+        tell("framenavigated", Tab.on_frame_navigated)
+        tell("download", lambda tab, _: tab.became_download())
+        tell("crash", lambda tab, _: setattr(tab, "crashed", True))
+        tell("filechooser", self._on_file_chooser)
+        page.on("download", self.downloads.begin)
+        page.on("close", self._on_page_closed)
+        if connection.guard.own is not None:
             page.on("pageerror", lambda error: self.notices.add(f"Script error: {error.message}"))
-        page.on("filechooser", lambda chooser: self._on_file_chooser(tab, chooser))
         self.background.spawn(self.pending_tabs.watch(page))
 
     def _tab_of(self, page: Page) -> Tab | None:
         return next((tab for tab in self.tabs.values() if tab.page == page), None)
 
-    def _on_page_closed(self, tab: Tab, page: Page) -> None:
+    def _on_page_closed(self, page: Page) -> None:
         self.dialogs.on_page_closed(page)
-        # A crashed page that was replaced is closed as well, and its tab lives on.
-        if tab.page != page or self._connection is None or not self._connection.alive:
+        tab = self._tab_of(page)  # none if the page was replaced: its tab lives on
+        if tab is None or self._connection is None or not self._connection.alive:
             return
         tab.view.close()
         self.tabs.pop(tab.id, None)

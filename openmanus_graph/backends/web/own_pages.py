@@ -157,6 +157,8 @@ def workspace_url(workspace: Workspace, text: str) -> str | None:
     if path.startswith("/") and not Path(path).is_relative_to(workspace.root):
         return None
     found = find(workspace, path) if path else None
+    if found is None and not parts.scheme and (found := find(workspace, text)):
+        parts = urlsplit("")  # `#`, `?` or `%` belongs to the name
     if found is None:
         return None
     whole = parts._replace(scheme="http", netloc=WORKSPACE_HOST, path=f"/{quote(found.path)}")
