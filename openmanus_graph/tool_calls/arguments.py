@@ -84,12 +84,14 @@ def _object(
     given: Mapping[str, Any], schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int
 ) -> dict[str, Any]:
     known, needed = as_object(schema.get("properties")), schema.get("required") or ()
+    others = schema.get("additionalProperties", False)
     found: dict[str, Any] = {}
     for name, value in given.items():
-        wanted = resolved(known.get(name), whole)
-        if name not in known and (name in _COMMENTS and depth == _DEPTH):
+        wanted = resolved(known.get(name, others), whole)
+        if name not in known and name in _COMMENTS and depth == _DEPTH and others is False:
             continue
-        if value is None and name in known and name not in needed and "null" not in _kinds(wanted):
+        optional = name in known and name not in needed
+        if value is None and optional and "null" not in _kinds(wanted, whole):
             continue
         found[name] = _value(value, wanted, whole, depth)
     return found
@@ -97,7 +99,7 @@ def _object(
 
 def _value(value: Any, schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int) -> Any:
     """Return a value as a schema wants it, or as it is if that is not clear."""
-    kinds = {*_kinds(schema)}
+    kinds = {*_kinds(schema, whole)}
     if not kinds or not depth:
         return value
     if not _is_of(value, kinds):
@@ -105,7 +107,8 @@ def _value(value: Any, schema: Mapping[str, Any], whole: Mapping[str, Any], dept
         if not readings:
             return value
         value = readings[0]
-    schema = next((one for one in _choices(schema) if _is_of(value, [*_kinds(one)])), schema)
+    choices = _choices(schema, whole)
+    schema = next((one for one in choices if _is_of(value, [*_kinds(one, whole)])), schema)
     if isinstance(value, list):
         wanted = resolved(schema.get("items"), whole)
         return [_value(one, wanted, whole, depth - 1) for one in as_list(value)]
@@ -136,17 +139,20 @@ def _python_literal(text: str) -> Any:
     return json.loads(json.dumps(ast.literal_eval(text)))
 
 
-def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+def _kinds(schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int = 4) -> Iterator[str]:
     """Yield the types that a schema allows; none if it does not say."""
     named = schema.get("type")
     yield from [named] if isinstance(named, str) else as_list(named)
-    for part in _choices(schema):
-        yield from _kinds(part)
+    if named is None:
+        values = as_list(schema.get("enum"))
+        yield from (kind for kind in _KINDS if any(_is_of(one, [kind]) for one in values))
+    for part in _choices(schema, whole) if depth else ():  # they may refer to themselves
+        yield from _kinds(part, whole, depth - 1)
 
 
-def _choices(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    parts = (*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf")))
-    return [as_object(part) for part in parts]
+def _choices(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = (as_list(schema.get(key)) for key in ("anyOf", "oneOf", "allOf"))
+    return [resolved(part, whole) for some in parts for part in some]
 
 
 def _is_of(value: Any, kinds: Collection[str]) -> bool:

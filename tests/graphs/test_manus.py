@@ -148,6 +148,7 @@ def one_call(**fields: Any) -> dict[str, Any]:
         (one_call(args=3), "not a JSON object"),
         (one_call(args=True), "not a JSON object"),
         (one_call(args='{"a": 1'), "not a JSON object"),
+        (one_call(args='"{\\"a\\": 1, \\"b\\": 2}"'), "3"),
         (one_call(args="[1, 2]"), "not a JSON object"),
         (one_call(args={1: 2}), "not a JSON object"),
         (one_call(args={("a", "b"): 2}), "not a JSON object"),

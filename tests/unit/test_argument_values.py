@@ -24,10 +24,16 @@ SCHEMA: dict[str, Any] = {
         "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}},
         "either": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "free": {},
+        "row": {"anyOf": [{"$ref": "#/$defs/row"}, {"type": "null"}]},
+        "old_row": {"allOf": [{"$ref": "#/$defs/row"}], "description": "Pydantic 1 writes so."},
+        "level": {"enum": [1, 2, "off"]},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "loop": {"$ref": "#/$defs/loop"},
     },
     "required": ["path"],
-    "$defs": {"row": {"type": "object", "properties": {"n": {"type": "integer"}}}},
-}
+    "$defs": {"row": {"type": "object", "properties": {"n": {"type": "integer"}}},
+              "loop": {"anyOf": [{"$ref": "#/$defs/loop"}]}},
+}  # fmt: skip
 
 
 class ServerTool(JsonSchemaTool):
@@ -114,6 +120,35 @@ def test_parts_of_a_value_are_read_too() -> None:
     assert as_meant(TOOLS["a server's"], given) == {
         "path": "a", "rows": [{"n": 1}, {"n": 2}], "free": "[1]",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"row": '{"n": "1"}'}, {"row": {"n": 1}}),
+        ({"old_row": "{'n': 1}"}, {"old_row": {"n": 1}}),
+        ({"counts": '{"a": "1"}'}, {"counts": {"a": 1}}),
+        ({"level": "off"}, {"level": "off"}),
+        ({"loop": "[1]"}, {"loop": "[1]"}),
+    ],
+)
+def test_references_and_open_objects_are_followed(
+    given: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    assert as_meant(TOOLS["a server's"], {"path": "a", **given}) == {"path": "a", **meant}
+
+
+def test_a_list_of_values_says_their_types() -> None:
+    schema = {"properties": {"n": {"enum": [1, 2]}}}
+    tool = ServerTool(name="t", description="d", parameters=schema, traits=Traits())
+    assert as_meant(tool, {"n": "2"}) == {"n": 2}
+
+
+@pytest.mark.parametrize("others", [True, {}, {"type": "string"}])
+def test_a_comment_is_kept_if_the_schema_takes_other_arguments(others: Any) -> None:
+    schema: dict[str, Any] = {"properties": {"n": {}}, "additionalProperties": others}
+    tool = ServerTool(name="t", description="d", parameters=schema, traits=Traits())
+    assert as_meant(tool, {"note": "y"}) == {"note": "y"}
 
 
 def test_an_argument_that_a_tool_has_is_no_comment() -> None:

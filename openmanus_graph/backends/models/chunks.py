@@ -148,6 +148,7 @@ def parse_arguments(args: object) -> tuple[dict[str, Any] | None, str]:
         try:
             # Models put raw line breaks into strings; they are meant.
             parsed = json.loads(text, strict=False) if text else None
+            parsed = json.loads(parsed, strict=False) if isinstance(parsed, str) else parsed
         except RecursionError:
             return None, f"{ODD}The arguments hold {loose_json.TOO_DEEP}."
         except ValueError as error:
