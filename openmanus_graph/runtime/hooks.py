@@ -27,6 +27,8 @@ TRANSCRIPT = "transcript.jsonl"
 """In the private folder: the conversation, as far as it was at the last prompt, or end."""
 _MAX_BYTES = 1 << 20
 """Of a hook's output; the rest is dropped."""
+_POLL_S, _GRACE_S = 0.01, 1.0
+"""The second is for the rest of the output, if a program that a hook left running holds it."""
 _SHOWN_CHARS = 80
 """Of a command, in a notice."""
 _MODES = {"ask": "default", "auto": "bypassPermissions", "never": "dontAsk"}
@@ -115,7 +117,7 @@ def _report(hook: Hook, result: HookResult, emit: Emit) -> None:
     if decision or text:
         about = {"event": hook.event, "command": hook.shown, "decision": decision}
         shown = " ".join(hook.shown.split())[:_SHOWN_CHARS]
-        text = f"The hook {shown!r} of {hook.event}: {decision or 'it says'}. {text}".strip()
+        text = f"The hook {shown!r} of {hook.event}: {decision and f'{decision}. '}{text}".strip()
         emit({"type": "notice", "level": "warning", "text": text, "hook": about})
 
 
@@ -133,14 +135,16 @@ async def _result_of(hook: Hook, given: Mapping[str, Any]) -> HookResult:
         code, text, error = -1, "", f"It was ended after {hook.timeout_s:g} s, its time limit."
     except OSError as cause:
         code, text, error = -1, "", f"It could not be run: {cause.strerror}."
+    read = json_or(text) if text.startswith("{") else {}
+    tells = hook.event in ("UserPromptSubmit", "SessionStart")
+    if not code and read is None and not tells:
+        code, error = -1, "Its output begins with { but is not JSON."
     if code == 2 or (code and hook.blocks_on_failure):
         return HookResult("deny", error or "It gave no reason.")
     if code:
         how = f"It failed with exit code {code}. " if code > 0 else ""
         return HookResult(message=f"{how}{error}")
-    found = as_object(json_or(text)) if text.startswith("{") else {}
-    if not found:
-        tells = hook.event in ("UserPromptSubmit", "SessionStart")
+    if not (found := as_object(read)):
         return HookResult(context=text[:MAX_CHARS] if tells else "")
     own = as_object(found.get("hookSpecificOutput"))
     older = {"approve": "allow", "block": "deny"}.get(str(found.get("decision")), "")
@@ -175,22 +179,29 @@ async def _execute(hook: Hook, given: bytes) -> tuple[int, str, str]:
         start_new_session=True,
     )
     stdin, stdout, stderr = cast("Sequence[Any]", (process.stdin, process.stdout, process.stderr))
+    out, err = bytearray(), bytearray()
+    reading = [asyncio.create_task(_read(stdout, out)), asyncio.create_task(_read(stderr, err))]
     try:
         stdin.write(given)
         stdin.close()
         async with asyncio.timeout(hook.timeout_s):
-            text, error = await asyncio.gather(_read(stdout), _read(stderr))
-            return await process.wait(), text, error[:MAX_CHARS]
+            # `wait` would wait for the output, too.
+            while (code := process.returncode) is None:  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(_POLL_S)
+            await asyncio.wait(reading, timeout=_GRACE_S)
     finally:
-        if process.returncode is None:
+        if process.returncode is None or not all(one.done() for one in reading):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            ended = asyncio.create_task(process.wait())
+            await asyncio.wait([*reading, ended], timeout=_GRACE_S)
+            for one in (*reading, ended):  # a program in another session may hold the output
+                one.cancel()
+    text, error = (kept.decode("utf-8", "replace").strip() for kept in (out, err))
+    return code, text, error[:MAX_CHARS]
 
 
-async def _read(stream: asyncio.StreamReader) -> str:
-    """Read a stream to its end, and return the beginning."""
-    kept = bytearray()
+async def _read(stream: asyncio.StreamReader, kept: bytearray) -> None:
+    """Read a stream to its end, and keep the beginning."""
     while data := await stream.read(1 << 16):
         kept += data[: _MAX_BYTES - len(kept)]
-    return kept.decode("utf-8", "replace").strip()

@@ -273,7 +273,7 @@ async def test_several_hooks_run_in_parallel_and_the_strictest_counts(
         ("sleep 1000 & sleep 1000", {"timeout": 0.2}, "its time limit"),
         ("echo oops >&2; exit 1", {}, "exit code 1. oops"),
         ("head -c 5000000 /dev/zero | tr '\\0' x", {}, ""),
-        ("echo '{\"continue\": tru'", {}, ""),
+        ("echo '{\"continue\": tru'", {}, "is not JSON"),
         ("/no/such/program", {"args": []}, "could not be run"),
     ],
 )
@@ -288,6 +288,15 @@ async def test_a_broken_hook_is_reported_and_blocks_only_if_it_says_so(
     own_hook("PreToolUse", command, "pay", onFailure="block", **more)
     await run_graph(graph_with(pay), PAY, "done", config=CONFIG, policy="auto")
     assert len(paid) == (1 if words else 2)
+
+
+async def test_a_decision_counts_although_a_program_keeps_the_output_open(
+    pay: Any, paid: list[str]
+) -> None:
+    own_hook("PreToolUse", "sleep 1000 & echo $! > pid; echo no >&2; exit 2", "pay", timeout=20)
+    ran = await run_graph(graph_with(pay), PAY, "done", config=CONFIG, policy="auto")
+    assert (paid, decisions(ran)) == ([], ["deny"])
+    assert not os.path.exists(f"/proc/{(text_of('pid') or '').strip()}/exe")  # noqa: ASYNC240, PTH110  # a test may block
 
 
 async def test_a_hook_can_end_the_run(pay: Any, paid: list[str]) -> None:
@@ -333,13 +342,15 @@ async def test_a_notification_says_what_the_run_waits_for(pay: Any) -> None:
 
 
 def test_what_is_not_run_here_is_named() -> None:
-    given = {"Stop": [{"hooks": [{"type": "prompt", "prompt": "ok?"}]}], "WorktreeCreate": []}
+    prompt = {"hooks": [{"type": "prompt", "prompt": "ok?"}]}
+    given = {"Stop": [prompt, prompt], "WorktreeCreate": []}
     path = config_home() / "settings.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"hooks": given}))
     found, warnings = usable_hooks()
     assert (found, len(warnings)) == ((), 1)
-    assert "only hooks of type command" in warnings[0]
+    assert warnings[0].count("only hooks of type command") == 1
+    assert "no hooks of WorktreeCreate here" in warnings[0]
     path.write_text('{"hooks": {"Stop": [{"hooks": [{"command": "x", "timeout": "y"}]}]}}')
     assert "cannot be read" in usable_hooks()[1][0]
     write_hooks(path, PreToolUse=("[", "true", {}))
