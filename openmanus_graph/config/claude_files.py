@@ -134,7 +134,9 @@ def _hooks_in(table: dict[str, Any], file: ClaudeFile) -> Iterator[Hook]:
         for group in map(as_object, as_list(given[event])):
             for one in map(as_object, as_list(group.get("hooks"))):
                 if one.get("type", "command") != "command" or not one.get("command"):
-                    file.problem = f"only hooks of type command are run at {event}"
+                    odd = f"only hooks of type command are run at {event}"
+                    known = file.problem and f"{file.problem}; "
+                    file.problem = file.problem if odd in known else f"{known}{odd}"
                 else:
                     matcher = str(group.get("matcher") or "")
                     yield _hook(one, event, "" if matcher == "*" else matcher, file.in_folder)
@@ -184,8 +186,9 @@ def _read_prompt(kind: Kind, path: Path, in_folder: bool) -> ClaudeFile | None:
     found = ClaudeFile(path, in_folder, path.stem)
     try:
         text = read_text(path, Path.cwd() if in_folder else None) or ""
-        if not text.startswith("---"):  # a folder of this name may hold anything
-            return None
+        if not text.startswith("---") and (kind == "agents" or path.parent.parent == Path.cwd()):
+            return None  # a folder of this name may hold anything
+        text = text if text.startswith("---") else f"---\n---\n{text}"
         head, _, body = text.removeprefix("---").partition("\n---")
         try:
             given = front_matter(text)

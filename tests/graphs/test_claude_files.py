@@ -119,6 +119,14 @@ def test_a_command_of_claude_code_is_filled_in() -> None:
     assert with_command("/plain to Ada")[0] == "Say hello.\n\nto Ada"
 
 
+def test_a_command_needs_no_front_matter_in_a_folder_for_commands() -> None:
+    write(".claude/commands/optimize.md", "Find what is slow in $ARGUMENTS.")
+    write("commands/README.md", "# Our commands")
+    trust()
+    assert with_command("/optimize a.py")[0] == "Find what is slow in a.py."
+    assert [one.name for one in find_prompts("commands")] == ["optimize"]
+
+
 def test_commands_with_errors_say_what_is_wrong() -> None:
     write(config_home() / "commands" / "fix.md", (WILD / "commands/fix.md").read_text())
     with pytest.raises(ConfigError, match="needs 2 arguments"):
