@@ -435,11 +435,11 @@ def write_file(path: Path, text: str, *, mode: int) -> None:
 def _read(path: Path) -> dict[str, Any]:
     """Return a file's object. ValueError: it holds none, by UnicodeDecodeError, too."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return {}
     try:
-        known: object = json.loads(text) if text.strip() else {}
+        known: object = parse_json(text) if text.strip() else {}
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):

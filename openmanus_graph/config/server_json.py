@@ -16,6 +16,10 @@ _RUNNERS = {
     "oci": (r"\w[\w./:@-]*", "https://docker.io", ["docker", "run", "-i", "--rm"], "{}"),
 }
 """By registry: its packages' names, its address, what runs a package, and how it is named there."""
+_READ_BY_RUNNERS = re.compile(
+    r"(?i)PATH|HOME|ENV$|BASH_ENV|NODE_(?!ENV$)|PYTHON(?!UN|UTF|IO)|(LD|DYLD|NPM|UV|PIP|DOCKER|XDG)_"
+)
+"""Variables that choose which program runs, or where its package comes from."""
 
 
 class RegistryEntry:
@@ -28,8 +32,9 @@ class RegistryEntry:
         try:
             text = read_text(path, None) or ""
             given = as_object(parse_json(text))
-        except ValueError as error:
-            raise ConfigError(f"{path} is not a server.json: {error}.") from error
+        except (ValueError, RecursionError) as error:
+            why = error if text else "there is no such file, or nothing in it"
+            raise ConfigError(f"{path} is not a server.json: {why}.") from error
         if re.search(r'\$\{|"\$[A-Z_]\w*"', text):  # in our files this is a variable's value
             raise ConfigError(f"{path} names variables of your environment. Nothing was run.")
         self._given = as_object(given.get("server")) or given
@@ -50,7 +55,8 @@ class RegistryEntry:
         registry, identifier = str(package["registryType"]), str(package.get("identifier"))
         pattern, home, command, form = _RUNNERS[registry]
         version, hint = str(package.get("version", "")), package.get("runtimeHint", command[0])
-        said = package.get("registryBaseUrl", home), hint, package.get("transport", {}).get("type")
+        spoken = as_object(package.get("transport")).get("type")
+        said = package.get("registryBaseUrl", home), hint, spoken
         named = re.fullmatch(pattern, identifier) and re.fullmatch(r"[\w.+-]*", version)
         if said != (home, command[0], "stdio") or not named:
             raise ConfigError(
@@ -64,6 +70,10 @@ class RegistryEntry:
                 f"{self._path} sets {shlex.join(options)} for {command[0]}: add it without --yes."
             )
         variables = dict(self._values(package, "environmentVariables"))
+        if read := list(filter(_READ_BY_RUNNERS.match, variables)):
+            raise ConfigError(
+                f"{self._path} sets {', '.join(read)}, which could change what is run. Nothing was."
+            )
         if registry == "oci":
             options += [word for variable in variables for word in ("-e", variable)]
         target = form.format(identifier, version) if version else identifier

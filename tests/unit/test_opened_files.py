@@ -110,6 +110,7 @@ ALLOWED = {
     "interfaces/cli/editor.py:store_string": USERS,
     "interfaces/cli/fork.py": "the workspace's folder itself",
     "interfaces/cli/library.py": NAMED,
+    "interfaces/cli/mcp.py:_keep_comments": USERS,
     "interfaces/cli/process.py": SYSTEM,
     "interfaces/cli/servers.py:_print_when_ready": "the page, in a browser",
     "interfaces/cli/skills.py": NAMED,

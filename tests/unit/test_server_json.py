@@ -9,7 +9,7 @@ import pytest
 from openmanus_graph.config.files import config_home
 from openmanus_graph.config.server_json import RegistryEntry
 from openmanus_graph.errors import ConfigError
-from openmanus_graph.interfaces.cli.mcp import remove_server
+from openmanus_graph.interfaces.cli.mcp import add_server, remove_server
 
 STDIO = {"transport": {"type": "stdio"}}
 NPM = {"registryType": "npm", "identifier": "@example/files", "version": "1.2.3", **STDIO}
@@ -136,3 +136,47 @@ def test_removing_a_server_keeps_the_inputs_of_others(capsys: pytest.CaptureFixt
     assert list(left["mcpServers"]) == ["a-b", "b-a"]
     assert [one["id"] for one in left["inputs"]] == ["a-b-key", "b-a-key"]
     assert capsys.readouterr().err == "Removed a.\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_PRELOAD", "UV_INDEX_URL", "npm_config_registry", "NODE_OPTIONS",
+             "PYTHONPATH", "DOCKER_HOST", "HOME"],
+)  # fmt: skip
+def test_a_file_cannot_set_what_chooses_the_program(name: str) -> None:
+    variables = [{"name": name, "value": "http://127.0.0.1:9"}]
+    with pytest.raises(ConfigError, match=f"sets {name}"):
+        read({"packages": [{**NPM, "environmentVariables": variables}]})
+
+
+def test_usual_variables_are_taken() -> None:
+    variables = [
+        {"name": name, "value": "1"} for name in ("NODE_ENV", "PYTHONUNBUFFERED", "GITHUB")
+    ]
+    server, _ = read({"packages": [{**NPM, "environmentVariables": variables}]})
+    assert len(server["env"]) == 3
+
+
+def test_a_transport_of_another_shape_and_a_missing_file_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Nothing was run"):
+        read({"packages": [{**NPM, "transport": "stdio"}]})
+    with pytest.raises(ConfigError, match="no such file"):
+        RegistryEntry(Path("none.json"), "mine", {})
+
+
+@pytest.mark.parametrize("text", ['\ufeff{"mcpServers": {"a": {"command": "x"}}}',
+                                  '{// mine\n"servers": {"a": {"command": "x"},},}'])  # fmt: skip
+def test_a_file_with_comments_is_changed_and_they_are_kept_beside_it(text: str) -> None:
+    path = config_home() / "mcp.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="has 'a' already"):
+        add_server("a", command="node")
+    remove_server("a")
+    assert "command" not in path.read_text()
+    kept = path.with_name("mcp.json.old")
+    assert (kept.read_text() == text) if "// mine" in text else not kept.exists()
+
+
+def test_a_wrong_option_is_named() -> None:
+    with pytest.raises(ConfigError, match="No closing quotation"):
+        add_server("a", command="npx 'b")

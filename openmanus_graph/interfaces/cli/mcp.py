@@ -325,9 +325,13 @@ def add_server(
     if sum(one is not None for one in (command, url, described)) != 1:
         raise ConfigError("Give one of --command, --url and --from.")
     path, inputs = config_home() / "mcp.json", dict[str, dict[str, Any]]()
-    if name in as_object(files.read_object(path).get("mcpServers")):
+    known = files.read_layer(path, None)  # also if it is damaged, before anything is run
+    if known and name in {**known.values[files.SERVERS], **known.broken_servers}:
         raise ConfigError(f"{path} has {name!r} already. Remove it first: openmanus mcp remove.")
-    words = shlex.split(command or "") or [""]
+    try:
+        words = shlex.split(command or "") or [""]
+    except ValueError as error:
+        raise ConfigError(f"--command {command}: {error}.") from error
     table: dict[str, Any] = {"url": url} if url else {"command": words[0], "args": words[1:]}
     if described is not None:
         table = RegistryEntry(Path(described), name, inputs).server(yes=yes)
@@ -345,6 +349,7 @@ def add_server(
     (row,) = asyncio.run(_inspect([installing], None))
     sys.stdout.write(_line(row))
     if row["ok"]:
+        _keep_comments(path)
         with files.changed_object(path, mode=0o600) as stored:
             stored.setdefault("mcpServers", {})[name] = table
             stored["inputs"] = [*as_list(stored.get("inputs")), *inputs.values()]
@@ -352,11 +357,22 @@ def add_server(
     return 0 if row["ok"] else 1
 
 
+def _keep_comments(path: Path) -> None:
+    """Copy a file that is written anew without its comments."""
+    text = files.read_text(path, None) or "{}"
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        files.write_file(copy := path.with_name(f"{path.name}.old"), text, mode=0o600)
+        sys.stderr.write(f"{path} is written without comments. {copy} has them.\n")
+
+
 def _shown(name: str, table: dict[str, Any]) -> str:
     if "url" in table:
         return printable(f"{name} is at {table['url']}. It gets what agents send to its tools.")
     words = [table["command"], *map(shlex.quote, table.get("args", ()))]
-    variables = f" It gets the variables {', '.join(table['env'])}." if table["env"] else ""
+    variables = ", ".join(f"{key}={value}" for key, value in table["env"].items())
+    variables = variables and f" It gets the variables {variables}."
     return printable(
         f"{name} runs on this machine, as you and outside of the sandbox: {' '.join(words)}\n"
         f"It may read and change your files and reach the network.{variables}"
@@ -367,6 +383,7 @@ def _shown(name: str, table: dict[str, Any]) -> str:
 def remove_server(name: NameArgument) -> int:
     """Remove a server from your mcp.json."""
     path = config_home() / "mcp.json"
+    _keep_comments(path)
     with files.changed_object(path, mode=0o600) as stored:
         tables = [as_object(stored.get(key)) for key in ("mcpServers", "servers")]
         if not [one for one in tables if one.pop(name, None) is not None]:
