@@ -29,8 +29,8 @@ class RegistryEntry:
     """
 
     def __init__(self, path: Path, name: str, inputs: dict[str, dict[str, Any]]) -> None:
+        text = read_text(path, None) or ""
         try:
-            text = read_text(path, None) or ""
             given = as_object(parse_json(text))
         except (ValueError, RecursionError) as error:
             why = error if text else "there is no such file, or nothing in it"

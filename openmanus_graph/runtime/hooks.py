@@ -135,7 +135,7 @@ async def _result_of(hook: Hook, given: Mapping[str, Any]) -> HookResult:
         code, text, error = -1, "", f"It was ended after {hook.timeout_s:g} s, its time limit."
     except OSError as cause:
         code, text, error = -1, "", f"It could not be run: {cause.strerror}."
-    read = json_or(text) if text.startswith("{") else {}
+    read: Any = json_or(text) if text.startswith("{") else {}  # any JSON
     tells = hook.event in ("UserPromptSubmit", "SessionStart")
     if not code and read is None and not tells:
         code, error = -1, "Its output begins with { but is not JSON."
