@@ -22,18 +22,31 @@ from openmanus_graph.conversation.quantities import (
     PERCENT,
     POUNDS,
     UNIT_AFTER,
+    UNIT_WORDS,
     UNITS,
     Unit,
+    key_words,
     unit_at,
     words_in,
 )
 
 CJK = re.compile(r"[\u3040-\u9fff]")
+OF_DATE = re.compile(r"(?:month|day)\d|(?:19|20)\d\d$")
 _DEPTH = 12
 _GOES_ON = re.compile(r"(?:\b(?:to|auf|bis|a|à)|[至到])\s*\Z")
 """Ends a part whose subject is that of the next one, too."""
+_YEAR_BEFORE = re.compile(
+    r"(?i)vorjahr|jahr zuvor|année précédente|an plus tôt|año anterior|上年|去年|前一?年|同比|同期"
+    r"|(?:previous|last|prior|preceding) year|year (?:before|earlier)"
+)
+_EARLIER = re.compile(
+    r"(?i)\b(?:from|compared|against|versus|after|than|gegenüber|nach|zuvor|contre|après|frente|tras)\b"
+    r"[^\d]{0,20}$|[从由][^\d]{0,8}$|相比[^\d]{0,8}$"
+)
+"""What is before an earlier value, with which another is compared."""
 _CAPITAL = re.compile(r"\b[A-ZÀ-Þ][^\W\d_]{2,}")
 _CSV_LINE = re.compile(r"(?!.*(?:, |[;\t]|\d,\d+ ?[A-Za-z%€]))[^,\n]*(?:,[^,\n]*)+")
+_CURRENCY = re.compile(r"(?<![A-Za-z])(?:US\$|[$€£]|(?i:EUR|USD|GBP|CHF|JPY|CNY|RMB))(?![A-Za-z])")
 _FAMILIES = {
     name: {one for one in UNITS.values() if one.dimension == name}
     for name in {one.dimension for one in UNITS.values()}
@@ -156,18 +169,28 @@ def has_unit(wanted: Wanted, unit: Unit | None, *, counts: bool = False) -> bool
     return unit == expected or (unit is None and not required) or {unit, expected} == POUNDS
 
 
+@lru_cache(maxsize=1000)
+def currencies_in(text: str) -> Set[str]:
+    return {UNITS[one.upper()].dimension for one in _CURRENCY.findall(text, 0, 20_000)}
+
+
 def named_instead(around: Surroundings, own: Set[str], rivals: Sequence[Set[str]]) -> Set[str]:
     """Return the words by which a claim, nearest first, names another number of a source instead.
 
     None if it names this one, which is about `own`, at least as well.
     """
+    own, rivals = own - UNIT_WORDS, [one - UNIT_WORDS for one in rivals]
     others = set[str]()
     distinct = {*own}
+    dates = {one for text in around.beside for one in key_words(text) if OF_DATE.match(one)}
     for text in (around.part, *around.beside, around.heading) if own else ():
-        words, named = words_in(text), False
+        words, named, names = key_words(text), False, names_in(text)
+        words |= dates if text == around.part else set[str]()
         for other in [one for one in rivals if words & (one - own)] or [set[str]()]:
             mine, its = words & (own - other), words & (other - own)
-            if its == other - own and its and mine < own - other:
+            is_closer = len(its) > len(mine) and CJK.search(text) is not None
+            is_less = mine < own - other and (len(mine) <= len(its) or mine.isdisjoint(names))
+            if its and is_less and (is_closer or its == other - own):
                 return its
             named |= bool(mine)
             others |= its
@@ -186,10 +209,10 @@ def subjects_around(
     """
     own, rivals = set[str](), list[Set[str]]()
     carried: Set[str] = set[str]()
-    for first, last in sentences_around(text, start, end):
-        sentence = text[first:last]
+    for first, stop in sentences_around(text, start, end):
+        sentence = text[first:stop]
         carried = set[str]() if CJK.search(sentence) else carried
-        before = set[str]()
+        before, last = set[str](), set[str]()
         for part in _parts(sentence):
             if not part.units:
                 before |= part.words
@@ -198,7 +221,8 @@ def subjects_around(
             words = before | part.words
             if not part.names or _GOES_ON.search(sentence, 0, part.start):
                 words = words | carried
-            carried, before = part.names or carried, set[str]()
+            words = words | last if part.is_earlier else words
+            carried, before, last = part.names or carried, set[str](), words
             if first + part.start <= start < first + part.end:
                 own = words
             elif unit in part.units:
@@ -215,6 +239,8 @@ class _Part(NamedTuple):
     names: Set[str]
     units: Set[Unit | None]
     """Of its numbers."""
+    is_earlier: bool
+    """Whether its number is an earlier value of what was named before."""
 
 
 @lru_cache(maxsize=10_000)
@@ -233,7 +259,9 @@ def _parts(sentence: str) -> Sequence[_Part]:
         if CJK.search(part):
             words = words_in(part[: numbers[0].start()] if numbers else part)
             names = words if len(words) > 3 else names
-        found.append(_Part(start, end, words, names, units))
+        until = part[: numbers[0].start()] if numbers else ""
+        is_earlier = _YEAR_BEFORE.search(part) or _EARLIER.search(until)
+        found.append(_Part(start, end, words, names, units, is_earlier is not None))
     return found
 
 
@@ -243,8 +271,15 @@ def names_in(text: str) -> set[str]:
 
 
 def years_around(around: Surroundings) -> set[str]:
-    found = (set[str](YEAR.findall(one)) for one in around.texts())
-    return next(filter(None, found), set[str]())
+    """Return the years that are named nearest to a number; none if it is an earlier value."""
+    if own := set(YEAR.findall(around.part)):
+        return own
+    if _YEAR_BEFORE.search(around.part):
+        years = YEAR.findall(around.before) or YEAR.findall(around.heading)
+        return {str(int(one) - 1) for one in years}
+    is_earlier = _EARLIER.search(around.before) or _GOES_ON.search(around.part)
+    near = () if is_earlier else (*around.beside, around.before, around.heading)
+    return next(filter(None, (set(YEAR.findall(one)) for one in near)), own)
 
 
 def plain_address(address: str) -> str:

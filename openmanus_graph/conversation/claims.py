@@ -45,7 +45,9 @@ _CLAIMED = re.compile(
     r"(\W{0,3}\s*[^\W\d_]{2,})?"
 )
 _NOT_CLAIMED = re.compile(
-    r"(?im)\b\d{4}-\d\d\b|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}\.\d{3}\b)\d+(?:\.\d+){2,}"
+    r"(?im)"
+    r"`(?!\W{0,2}\d[\d.,' ]*(?:[^\W\d_]{1,12}|%)?`)[^`\n]*`"
+    r"|\b\d{4}-\d\d\b|\b\d+:\d+(?::\d+)?|\bv?(?!\d{1,3}\.\d{3}\b)\d+(?:\.\d+){2,}"
     r"|^[^\w\n]{0,20}\d+[.)]\s|\b\d+(?:st|nd|rd|th)\b|第\s?\d+"
     r"|\b\d{1,2}\.\s(?=quartal|platz|kapitel|schritt|stelle|halbjahr)"
     r"|\b(?:step|item|row|line|column|page|chapter|section|table|figure|n[or]\.?|zeile|seite|version"
@@ -66,8 +68,9 @@ _IS_OPEN = re.compile(
 _READS = re.compile(
     r"(?i)\b(?:according to|based on|as (?:stated|reported|described|shown) (?:in|by|on)|per the"
     r"|(?:i|we) (?:have |also |then )*(?:read|opened|visited|checked|consulted|looked at|reviewed)"
-    r"|laut|gemäß|zufolge|nach Angaben|gelesen|geöffnet|besucht|geprüft|ausgewertet)\b"
-    r"|根据|依据|按照|据|阅读了|查阅了|访问了|打开了|读了"
+    r"|(?:d['’]après|selon|según|de acuerdo con|nach)(?= \S+[./]\w)|(?:j['’]ai|nous avons|he) (?:lu"
+    r"|consulté|leído|visto)|laut|gemäß|zufolge|nach Angaben|gelesen|geöffnet|besucht"
+    r"|geprüft|ausgewertet)\b|根据|依据|按照|据|阅读了|查阅了|访问了|打开了|读了"
 )
 """What a sentence says that names a source as read."""
 _TESTED = re.compile(
@@ -78,7 +81,9 @@ _TESTED = re.compile(
     r"|tests? (?:ausgeführt|bestanden))\b|(?:运行了|执行了)[^，。]{0,6}测试|测试[^，。]{0,4}通过"
 )
 _SENTENCE = re.compile(
-    r"(?<=[.!?])(?<!\b[Mm]io\.)(?<!\b[Mm]rd\.)(?<!\b[Tt]sd\.)(?<!\b(?:ca|[NDSn]r|St)\.)"
+    r"(?<=[.!?])(?<!\b[Mm]io\.)(?<!\b[Mm]rd\.)(?<!\b[Tt]sd\.)"
+    r"(?!\s+(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))"
+    r"(?<!\b(?:ca|[NDSn]r|St)\.)"
     r"(?<!\bz\.)(?<! B\.)(?:[ \t]+(?=[^a-zäöü\d])|(?<=[a-zäöü]{4}[.!?])[ \t]+(?=\d))"
     r"|(?<=[。！？；])|\n+"
 )
@@ -189,7 +194,8 @@ def _numbers(text: str, mark: str) -> Iterator[Claim]:
             after = _TO.match(text, end)
             unit = unit_at(text, end, after.end()) if after else None
             scale = (after[1] or "") if after else ""
-        ranges = [*ranges_of(figure, scale_of(scale), mark)]
+        about = _ABOUT.search(text, max(0, one.start(1) - 14), one.start(1)) is not None
+        ranges = [*ranges_of(figure, scale_of(scale), mark, is_about=about)]
         ranges += ranges_of(figure, mark=mark) if scale and not one[2] else ()
         found = UNIT_AFTER.match(text, end) if unit == PERCENT else None
         end = found.end() if found else end
@@ -214,6 +220,11 @@ def _numbers(text: str, mark: str) -> Iterator[Claim]:
 
 
 _IN_YEAR = re.compile(r"(?i)\b(?:in|since|from|until|year|dated|jahr|seit|von|ab|anno)\s$")
+_ABOUT = re.compile(
+    r"(?i)(?:\b(?:about|around|roughly|approximately|nearly|almost|over|than|some|rund|etwa|circa"
+    r"|ca\.|gut|knapp|fast|über|ungefähr|environ|près de|plus de|unos|unas|cerca de|casi)\s"
+    r"|[约近~≈]|超过)[\s€$£]*$"
+)
 _TIMES = re.compile(r"\s?(?:times|fold|-fold|x\b|×|mal\b|-?fache|倍)")
 _TO = re.compile(rf"\s?(?:[-–—~]|to|and|bis|und|or|oder|至|到|和)\s?{FIGURE}({SCALE})?")
 
@@ -241,7 +252,7 @@ def sentences_around(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Return the sentence or line around a place, the one before it and the one after it."""
     low, high = max(0, start - 800), min(len(text), end + 800)
     cuts = [low, *(one.end() for one in _SENTENCE.finditer(text, low, high)), high]
-    spans = [*pairwise(cuts)]
+    spans = [(a, b) for a, b in pairwise(cuts) if not text[a:b].isspace()]
     own = next((n for n, (a, b) in enumerate(spans) if a <= start < b), 0)
     return spans[max(0, own - 1) : own + 2]
 
@@ -256,6 +267,8 @@ class Surroundings:
     """The other parts of the sentence that have no number, the nearest first."""
     sentence: str
     heading: str
+    before: str = ""
+    """The sentence up to the number."""
 
     def texts(self) -> tuple[str, ...]:
         return (self.part, *self.beside, self.sentence, self.heading)
@@ -269,11 +282,12 @@ def surroundings(text: str, start: int, end: int, *, with_heading: bool = True) 
     own = sentence[slice(*parts[place])] if parts else sentence
     nearest = sorted(range(len(parts)), key=lambda n: abs(n - place + 0.1))[1:]
     others = [sentence[slice(*parts[n])] for n in nearest]
-    beside = tuple(one for one in others if not re.search(r"\d", YEAR.sub("", one)))
+    undated = (YEAR.sub("", WORDED_DATE.sub("", one)) for one in others)
+    beside = tuple(a for a, b in zip(others, undated, strict=True) if not re.search(r"\d", b))
     heading = ""
     if with_heading and (above := [*_ENDS_WITH_COLON.finditer(text, max(0, first - 1500), first)]):
         heading = above[-1][0]
-    return Surroundings(own, beside, sentence, heading)
+    return Surroundings(own, beside, sentence, heading, sentence[: start - first])
 
 
 def parts_of(sentence: str) -> list[tuple[int, int]]:
@@ -284,7 +298,7 @@ def parts_of(sentence: str) -> list[tuple[int, int]]:
         high = min(cut for cut in cuts if cut > one.start())
         sides = sentence[low : one.start()], sentence[one.end() : high]
         if all(
-            re.search(r"\d", YEAR.sub("", side))
+            re.search(r"(?<![A-Za-z\d])\d", YEAR.sub("", side))
             and (YEAR.search(side) or _WORDED.search(_WITH_UNIT.sub(" ", side)))
             for side in sides
         ):

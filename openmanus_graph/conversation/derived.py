@@ -1,7 +1,6 @@
 """Derives values from the numbers of a table, a sentence or an answer. Pure."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,13 +11,15 @@ from openmanus_graph.conversation.quantities import (
     NUMBER,
     PERCENT,
     Unit,
+    key_words,
     likely_value,
     unit_at,
 )
-from openmanus_graph.conversation.tables import Names, Table
+from openmanus_graph.conversation.tables import TIME, Table
 
 MOST_PAIRED, MOST_ALONE = 12, 40
 """Rows whose cells are combined with one another, and within each, if no row is named."""
+_AVERAGE = {"average", "mean", "mittel", "schnitt", "durchschnitt", "moyenne", "promedio", "平均"}
 LEAST_PART = 0.003
 """A smaller part of a sum is not seen in a rounded one."""
 
@@ -35,35 +36,45 @@ class Derivation:
     is_ratio: bool = False
 
 
-def derivations(
-    table: Table, names: Names, named_before: Names, given: Sequence[float]
+def derivations(  # noqa: C901  # one list of what is combined
+    table: Table, said: Set[str], asked: Set[str], given: Sequence[float], *, is_about: bool
 ) -> Iterator[Derivation]:
-    """Yield what follows from the numbers of each row and column, for a sentence with `names`.
+    """Yield what follows from the numbers of each row and column, for the words of a sentence.
 
-    Rows that the sentence or, if it names none, the task names are combined with one another. If
-    neither names any, all are, in a small table. Totals are multiplied by the `given` numbers.
+    Rows that the sentence or, if it names none, the task names are combined with one another.
+    Of a table that neither names anything of, only its columns are, unless it `is_about` it.
+    Totals are multiplied by the `given` numbers.
     """
+    names, named_before = table.named_in(said), table.named_in(asked)
     columns, place = dict(table.columns), (table.rows[0].start, table.rows[-1].end)
-    for one, other in combinations([*columns][:6], 2):
+    own, before = table.rows_named(names), table.rows_named(named_before)
+    titles, wanted = (
+        {c for c, one in enumerate(table.header) if c in columns and key_words(one) & words}
+        for words in (said, asked)
+    )
+    is_about |= bool(own or before or wanted or len(titles) > 1)
+    is_about |= not all(YEAR.fullmatch(table.header[c]) for c in titles)
+    for one, other in combinations([*columns][:6] if is_about else (), 2):
         if len(both := columns[one].keys() & columns[other].keys()) > 1:
             # Units and price make revenue.
             products = {n: columns[one][n] * columns[other][n] for n in both}
             columns[100 * one + other + 100] = products
-    own, before = table.rows_named(names), table.rows_named(named_before)
     for column, cells in columns.items():
         yield from _of_column(table, column, cells, own, given)
+    if not is_about:
+        return
+    timeless = {c: keys for c, keys in names.items() if not all(map(TIME.fullmatch, keys))}
+    chosen = table.rows_named(timeless) or own or before
+    chosen = [*chosen, *(n for n in before if n not in chosen)] if len(chosen) < 2 else chosen
     totals = [
         (sum(cells.values()), table.measure_at(0, c)[0]) for c, cells in columns.items() if cells
     ]
     for (one_total, unit), (total, second) in combinations(totals[:12], 2):
         if unit == second:
             yield from combined(one_total, total, *place, unit)
-    timeless = {c: keys for c, keys in names.items() if not all(map(YEAR.fullmatch, keys))}
-    chosen = table.rows_named(timeless) or own or before
-    chosen = [*chosen, *(n for n in before if n not in chosen)] if len(chosen) < 2 else chosen
-    titles = {c for c, one in enumerate(table.header) if one in names.get(-1, ())}
+    is_mean = not _AVERAGE.isdisjoint(said)
     for made in _of_rows(
-        table, chosen or range(len(table.rows)), columns, titles, all_rows=not chosen
+        table, chosen or range(len(table.rows)), columns, titles, is_mean, all_rows=not chosen
     ):
         if chosen or len(titles) > 1 or made.how in ("sum", "difference"):
             yield made
@@ -74,20 +85,23 @@ def _of_rows(
     rows: Sequence[int],
     columns: Mapping[int, Mapping[int, float]],
     titles: Set[int],
+    is_mean: bool,
     *,
     all_rows: bool,
 ) -> Iterator[Derivation]:
     """Yield what the cells of each row make, and those of one column in two rows, if few."""
     if len(rows) <= MOST_PAIRED or all_rows:
         for n in rows[:MOST_ALONE]:
-            yield from _of_row(table, n, columns, titles)
+            yield from _of_row(table, n, columns, titles, is_mean)
     for one, other in combinations(rows, 2) if len(rows) <= MOST_PAIRED else ():
         place = table.rows[one].start, table.rows[other].end
         for column, cells in columns.items():
             if one in cells and other in cells:
-                yield from combined(
-                    cells[one], cells[other], *place, table.measure_at(0, column)[0]
-                )
+                unit, second = (table.measure_at(n, column)[0] for n in (one, other))
+                if unit == second:
+                    yield from combined(cells[one], cells[other], *place, unit)
+                else:
+                    yield from ratios(cells[one], cells[other], *place, (unit, second))
 
 
 def _of_column(
@@ -98,14 +112,11 @@ def _of_column(
     given: Sequence[float],
 ) -> Iterator[Derivation]:
     place, unit = (table.rows[0].start, table.rows[-1].end), table.measure_at(0, column)[0]
-    groups = [("total", [*cells])] if cells else []
+    if len({table.measure_at(n, column) for n in cells}) != 1:
+        return
+    groups = [("total", [*cells])]
     if len(rows := [n for n in own if n in cells]) > 1:
         groups.append(("total of the named rows", rows))
-    named = defaultdict[str, list[int]](list)
-    for n in [n for n in cells if not own or n in own]:
-        for key in table.names[n].values():
-            named[key].append(n)
-    groups += [(f"total of {key}", rows) for key, rows in named.items() if len(rows) > 1]
     for how, rows in groups:
         values = [cells[n] for n in rows]
         total, mean = sum(values), sum(values) / len(values)
@@ -119,24 +130,28 @@ def _of_column(
 
 
 def _of_row(
-    table: Table, n: int, columns: Mapping[int, Mapping[int, float]], titles: Set[int]
+    table: Table,
+    n: int,
+    columns: Mapping[int, Mapping[int, float]],
+    titles: Set[int],
+    is_mean: bool,
 ) -> Iterator[Derivation]:
     place = table.rows[n].start, table.rows[n].end
     row = {column: cells[n] for column, cells in table.columns.items() if n in cells}
     same = [c for c in row if table.measure_at(n, c) == table.measure_at(n, [*row][0])]
-    if len(same) > 2:
+    if len(same) > 2 - is_mean:
         total, unit = sum(row[c] for c in same), table.measure_at(n, same[0])[0]
         yield Derivation(total, "total of a row", *place, unit)
         yield Derivation(total / len(same), "mean of a row", *place, unit)
     for one, other in combinations([c for c in row if c in titles or len(titles) < 2][:8], 2):
         units = table.measure_at(n, one)[0], table.measure_at(n, other)[0]
         unit = units[0] if units[0] == units[1] else None
-        if units[0] == units[1]:
+        if units[0] == units[1] and (unit or len(titles) != 1):
             yield from combined(row[one], row[other], *place, unit)
         else:
             yield from ratios(row[one], row[other], *place, units)
         for a, b, whole in ((one, other, units[0]), (other, one, units[1])):
-            if unit is None and whole is not None and row[b] > 1:
+            if unit is None and (whole is not None or is_mean) and row[b] > 1:
                 yield Derivation(row[a] / row[b], "ratio", *place, whole)
         if 1 not in (row[one], row[other]):
             yield Derivation(row[one] * row[other], "product", *place)
@@ -205,7 +220,7 @@ def sentence_derivations(text: str, start: int, end: int, mark: str) -> Iterator
             (value, unit, other, second),
             (other, second, value, unit),
         ):
-            if its_unit is not None and no is None and part > 1:
+            if its_unit and part > 1 and (no is None or no.dimension != its_unit.dimension):
                 yield Derivation(whole / part, "ratio", start, end, its_unit)
 
 
@@ -221,7 +236,7 @@ def is_value(claim: Claim, made: Derivation) -> bool:
         if unit != PERCENT and not is_share and (made.how == "change" or not claim.is_factor):
             return False
         value *= 100 if unit == PERCENT else 1
-    elif unit == PERCENT and made.unit is None and made.how in ("difference", "sum", "product"):
+    elif unit == PERCENT and made.unit is None:
         return False
     elif unit is not None and made.unit is not None and made.unit != unit:
         if made.unit.dimension != unit.dimension and unit.dimension != "points":

@@ -1,6 +1,7 @@
 """Finds dates, quotations, addresses, files and tests in the texts that a run has seen. Pure."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,28 @@ from openmanus_graph.conversation.quantities import (
 
 SourceKind = Literal["quoted", "same_value", "computed", "derived", "not_found"]
 _LETTERS = re.compile(r"[^\W\d_\u3040-\u9fff]{3,}|[\u3040-\u9fff]")
+_IS_HTML = re.compile(r"(?i)<t[dh][ >]")
+_HTML_ROW = re.compile(
+    r"(?is)<tr\b(?:(?!<tr\b).){0,9000}?</tr>(?:\s|</?t(?:head|body|foot)\b[^>]*>)*"
+)
+_TAG = re.compile(r"<(/?)(\w*)[^<>\n]{0,900}>|&nbsp;")
+_MARKS = {"td": "|", "th": "|", "/tr": "|\n", "table": "\n", "br": "\n", "p": "\n"}
+"""What HTML tags are in a Markdown table."""
+_JOINED = re.compile(r"^(?:根据|依据|按照|参见|见|据|在)")
+"""Words that have no space before a file name."""
+_HAN = re.compile(r"[\u3040-\u9fff]{4}")
 _LEFT_OUT = re.compile(r"\s*(?:\.{3}|…|\[\.{3}\])+\s*")
+
+
+def without_tags(text: str) -> str:
+    """Return a text with its HTML tables as Markdown ones. Positions stay the same."""
+
+    def plain(tag: re.Match[str]) -> str:
+        return _MARKS.get(f"{tag[1]}{tag[2]}".lower(), "").ljust(len(tag[0]))
+
+    if not _IS_HTML.search(text):
+        return text
+    return _TAG.sub(plain, _HTML_ROW.sub(lambda row: row[0].replace("\n", " "), text))
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,7 @@ class Texts:
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        return [half_width(one.text) for one in self.passages]
+        return [without_tags(half_width(one.text)) for one in self.passages]
 
     def mention_of(self, claim: Claim) -> Finding | None:
         """Return where a claim that is no number comes from; None if nothing can show it."""
@@ -81,29 +103,16 @@ class Texts:
         return Finding(claim, "computed" if self.ran_tests else "not_found")
 
     @cached_property
-    def _days(self) -> Mapping[Day, Place]:
+    def days(self) -> Mapping[Day, Sequence[Place]]:
         """Return where dates are, also by their day and month alone, with -1 for any year."""
-        found = dict[Day, Place]()
+        found = defaultdict[Day, list[Place]](list)
         for number, text in enumerate(self.texts):
-            for one in re.finditer(DATE, text):
-                for day in days_of(one[0]):
-                    found.setdefault(day, (number, *one.span()))
-                    found.setdefault((-1, *day[1:]), (number, *one.span()))
-            for one in WORDED_DATE.finditer(text):
-                day = worded_day(one)
-                found.setdefault(day, (number, *one.span()))
-                found.setdefault((-1, *day[1:]), (number, *one.span()))
+            dates = [(one, days_of(one[0])) for one in re.finditer(DATE, text)]
+            dates += [(one, [worded_day(one)]) for one in WORDED_DATE.finditer(text)]
+            for one, days in dates:
+                for day in (form for year, *rest in days for form in ((year, *rest), (-1, *rest))):
+                    found[day[0], day[1], day[2]].append((number, *one.span()))
         return found
-
-    def _date(self, claim: Claim) -> Finding:
-        for year, *day in claim.days:
-            for one in (year, 0) if year else (-1,):
-                if (place := self._days.get((one, day[0], day[1]))) is not None:
-                    number, start, end = place
-                    same = self.texts[number][start:end] == claim.text
-                    kind: SourceKind = "quoted" if same else "same_value"
-                    return Finding(claim, kind, self.passages[number], start, end)
-        return Finding(claim, "not_found")
 
     @cached_property
     def _folded(self) -> Sequence[str]:
@@ -123,7 +132,8 @@ class Texts:
                 return Finding(claim, "quoted", passage, spans[0][0], max(end for _, end in spans))
         words = set(_LETTERS.findall(claim.text.casefold()))
         known = [one for one in words if any(one in low for low in self._folded)]
-        return Finding(claim, "not_found") if 6 * len(known) >= len(words) > 0 else None
+        is_known = any(map(_HAN.search, self.texts)) if _HAN.search(claim.text) else False
+        return Finding(claim, "not_found") if is_known or 6 * len(known) >= len(words) > 0 else None
 
     @cached_property
     def _addresses(self) -> Mapping[str, Place]:
@@ -149,7 +159,7 @@ class Texts:
         return Finding(claim, "quoted", passage, *(place or (0, 0, 0))[1:])
 
     def _file(self, claim: Claim) -> Finding:
-        name = claim.text.rpartition("/")[2]
+        name = _JOINED.sub("", claim.text.rpartition("/")[2])
         if claim.says_read and name not in self.opened:
             return Finding(claim, "not_found")
         for passage in self.passages:

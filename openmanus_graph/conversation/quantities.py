@@ -43,6 +43,7 @@ energy kMGT Wh wattstunde 瓦时
 frequency kMG Hz hertz 赫兹
 data kMGTP B byte octet 字节
 pressure hkM Pa pascal
+concentration µm mol/L mol/l
 time mµ s second sekunde seconde segundo 秒
 """
 """Dimension, prefixes, sign and names of units with prefixes."""
@@ -59,7 +60,7 @@ share 0.01 % ％ percent prozent pour-cent por-ciento 百分之
 points 1 pp percentage-point prozentpunkt prozentpunkte prozentpunkten 百分点 个百分点
 EUR 1 € EUR euro euros 欧元
 USD 1 $ US$ USD dollar dólar dólares 美元
-GBP 1 £ GBP sterling livre 英镑
+GBP 1 £ GBP sterling livre 英镑|0.01 pence
 CHF 1 CHF franken franc swiss-franc 瑞士法郎
 JPY 1 JPY yen 日元 円
 CNY 1 CNY RMB yuan 元 人民币
@@ -72,7 +73,7 @@ area 2589988 square-mile 平方英里
 volume 1000 m³ m3 cubic-metre cubic-meter kubikmeter kubikmetern 立方米|1e9 hm³ hm3
 energy 1.163 kcal 千卡|0.000277778 J joule|0.277778 kJ
 sound 1 dB dezibel decibel 分贝
-pressure 100 mbar|1e5 bar
+pressure 100 mbar|1e5 bar 巴|6894.757 psi
 speed 1 km/h 公里/小时|1.609344 mph|3.6 m/s 米/秒|1.852 knot knoten
 """
 
@@ -88,8 +89,8 @@ def _units() -> Iterator[tuple[str, Unit]]:
         for size, *names in map(str.split, rest.split("|")):
             unit = Unit(dimension, float(size))
             yield from ((name.replace("-", " "), unit) for name in names)
-    yield from ((one, Unit("temperature", 1)) for one in ("°C", "℃", "摄氏度"))
-    yield from ((one, Unit("temperature", 5 / 9, -160 / 9)) for one in ("°F", "℉", "华氏度"))
+    yield from ((one, Unit("temperature", 1)) for one in ("°C", "℃", "C", "摄氏度"))
+    yield from ((one, Unit("temperature", 5 / 9, -160 / 9)) for one in ("°F", "℉", "F", "华氏度"))
 
 
 _SINGULAR = dict(_units())
@@ -112,8 +113,8 @@ _SCALES = {
         1e6 million millions millionen millones millón mio. mio mn M 百万
         1e7 千万
         1e8 亿 億
-        1e9 billion billions bn milliard milliards milliarde milliarden mrd. mrd 十亿
-        1e12 trillion billionen 万亿
+        1e9 billion billions bn milliard milliards milliarde milliarden mrd. mrd G 十亿
+        1e12 trillion billionen T 万亿
         """.strip().splitlines(),
     )
     for name in names
@@ -135,7 +136,9 @@ def _any_of(names: Iterable[str]) -> str:
 FIGURE = (
     r"(?:\d{1,3}(?:[.,'’\u00a0\u202f ]\d{3})+(?!\d)|\d+)(?:[.,]\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?"
 )
-SCALE = rf"(?:[ \u00a0\u202f]?(?=[kKtTmMbB千百万萬亿億十hH])(?:{_any_of(_SCALES)})(?![瓦米克字分]))"
+SCALE = (
+    rf"(?:[ \u00a0\u202f]?(?=[kKtTmMbBG千百万萬亿億十hH])(?:{_any_of(_SCALES)})(?![瓦米克字分]))"
+)
 UNIT_AFTER = re.compile(rf"[ \u00a0\u202f-]?(?:(?:de |d['’]|of ))?({_any_of(UNITS)})")
 _UNIT_BEFORE = re.compile(r"(US\$|[$€£]|EUR|USD|GBP|CHF|CNY|RMB|百分之)\s?$")
 _TITLE_WORD = re.compile(r"[^\s_()（）\[\],;:]+")
@@ -151,7 +154,7 @@ CSV_NUMBER = re.compile(
 )
 _MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
 WORDED_DATE = re.compile(
-    rf"(?i)(?<![\w.])(?:(\d\d?)(?:\.|st|nd|rd|th)?(?: of| de)?[ \u00a0]({_MONTH})\.?"
+    rf"(?i)(?<![\w.])(?:(\d\d?)(?:\.|st|nd|rd|th|er)?(?: of| de)?[ \u00a0]({_MONTH})\.?"
     rf"(?:(?:,| de)?[ \u00a0](\d{{4}}))?|({_MONTH})\.?[ \u00a0](\d\d?)(?:st|nd|rd|th)?(?!\w|[.,]\d)"
     r"(?:,?[ \u00a0](\d{4}))?)(?!\w)"
 )
@@ -173,16 +176,38 @@ def words_in(text: str) -> set[str]:
         if one[0] >= "\u3040":
             found.update(map("".join, pairwise(one)))
         else:
-            found.add(f"m{MONTHS[one]}" if one in MONTHS else one.rstrip("s"))
+            found.add(f"month{MONTHS[one]}" if one in MONTHS else one.rstrip("s"))
+    has_month = any(one.startswith("month") for one in found)
+    days = [worded_day(one) for one in WORDED_DATE.finditer(text)] if has_month else []
+    if _HAS_MONTH.search(text):
+        days += [(0, NUMBER_WORDS[one], 0) for one in _CHINESE_MONTH.findall(text)]
+        dates = re.findall(rf"{DATE}|\d{{4}}-\d\d(?!\d)", text)
+        days += [day for one in dates for day in days_of(one)]
+    found |= {f"month{month}" for _, month, _ in days}
+    found |= {f"day{month}-{day}" for _, month, day in days if day}
     return found - _COMMON
 
 
 _COMMON_WORDS = """
 the thi that they these both some and for are wa from with there it their our hi her
 der die da und ist von für mit den ein eine sie bei auf im ihr ihre sein seine nein
-le une elle des du est sont los las una del con por su sus ye
+le une elle des du est sont plu pour dan sur avec par per que qui zum zur nach aus wie nur
+los las una del con por su sus ye
 """
 _COMMON = {*_COMMON_WORDS.split()}
+UNIT_WORDS = {one.rstrip("s") for one in _IN_ANY_CASE}
+_HAS_MONTH = re.compile(r"月|\d[-./]\d")
+_CHINESE_MONTH = re.compile(r"(?<![十个])(十[一二]?|[一二三四五六七八九])月")
+
+
+_KEY_WORD = re.compile(
+    r"(?<![A-Za-z\d_.,])(?:(?:19|20)\d\d|[A-Za-z]{1,3}-?\d{1,4}|[A-Z]{2})(?![A-Za-z\d_]|[.,]\d)"
+)
+
+
+def key_words(text: str) -> set[str]:
+    """Return the words of a text, with years and short names such as Q1."""
+    return words_in(text) | {*_KEY_WORD.findall(text)}
 
 
 def half_width(text: str) -> str:
@@ -235,18 +260,28 @@ def scale_of(words: str) -> float:
 def unit_at(text: str, start: int, end: int) -> Unit | None:
     """Return the unit before or after a number in a text."""
     found = _UNIT_BEFORE.search(text, max(0, start - 5), start) or UNIT_AFTER.match(text, end)
+    if found and found[1] == "公里" and text.endswith("时速", 0, start):
+        return UNITS["km/h"]
     return (UNITS.get(found[1]) or UNITS[found[1].lower()]) if found else None
 
 
 def unit_of_title(title: str) -> tuple[Unit | None, float]:
     """Return the unit and factor in the title of a column: length_km, Umsatz (Mio. EUR)."""
     words, scale = _TITLE_WORD.findall(title)[1:12], 1.0
-    for one in words:
+    if len(title) > 1 and title in UNITS and title != "min":
+        return UNITS[title], scale
+    for one, after in zip(words, [*words[1:], ""], strict=False):
         if one.casefold() in ("per", "pro", "je", "par", "por"):
             break
         if (glued := re.match("[十百千万亿]+(?=.)", one)) is not None:  # 万吨
             return UNITS.get(one[glued.end() :]), scale_of(glued[0])
-        unit = UNITS.get(one) or _IN_ANY_CASE.get(one.casefold().rstrip("."))
+        forms = (f"{one}/{after}", one, one.rstrip("."))
+        units = (
+            UNITS.get(forms[0]),
+            UNITS.get(one),
+            *map(_IN_ANY_CASE.get, map(str.casefold, forms)),
+        )
+        unit = next((found for found in units if found), None)
         if unit is not None:
             return unit, scale
         scale = scale_of(one) if len(one) > 1 else 1.0
@@ -268,7 +303,9 @@ def values_of(token: str) -> tuple[float, ...]:
     return tuple(values)
 
 
-def ranges_of(figure: str, scale: float = 1.0, mark: str = ".") -> Iterator[tuple[float, float]]:
+def ranges_of(
+    figure: str, scale: float = 1.0, mark: str = ".", *, is_about: bool = True
+) -> Iterator[tuple[float, float]]:
     """Yield, for each reading of a figure, the range of values that are rounded to it.
 
     The likeliest comes first: `mark` is the decimal mark of the language.
@@ -276,7 +313,8 @@ def ranges_of(figure: str, scale: float = 1.0, mark: str = ".") -> Iterator[tupl
     both, used = readings(figure), re.sub(r"[^.,]", "", figure)[-1:]
     for value, decimals in both if used == mark else both[::-1]:
         plain, margin = re.sub(r"\D", "", figure), 0.501 * 10.0**-decimals
-        rounded = 0.5 * 10.0 ** min(len(plain) - len(plain.rstrip("0")), 15)
+        zeros = min(len(plain) - len(plain.rstrip("0")), 15)
+        rounded = 0.5 * 10.0 ** (zeros if is_about or zeros > 1 else 0)
         if not decimals and 1 < rounded <= 0.05 * value:
             margin = rounded
         yield (value - margin) * scale, (value + margin) * scale
@@ -332,7 +370,8 @@ NUMBER_WORDS = {word: n for n in range(1, 100) for word in _spelled(n)} | {"两"
 _LATIN_WORDS = sorted((one for one in NUMBER_WORDS if one[0] < "一"), key=len, reverse=True)
 WORDED_NUMBER = re.compile(
     rf"(?i)(?<![\w-])(?:{'|'.join(_LATIN_WORDS)})(?![\w-])"
-    r"|(?<![第一二两三四五六七八九十百千万亿])(?:[一二两三四五六七八九十百]+[十百千万亿][一二三四五六七八九十百千万亿]*"
+    r"|(?<![第一二两三四五六七八九十百千万亿])(?:[一二两三四五六七八九十百]+[十百千万亿][零一二三四五六七八九十百千万亿]*+"
+    r"(?![月日号多余来几])|十[一二三四五六七八九](?!分之|[月日号])"
     r"|[二两三四五六七八九](?=[公千毫英小分美欧元吨]))"
 )
 

@@ -8,13 +8,15 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 
 from openmanus_graph.conversation.agreement import (
+    OF_DATE,
     Wanted,
     beginnings_of,
+    currencies_in,
     first_digits,
     has_unit,
     lines_with,
@@ -48,7 +50,9 @@ from openmanus_graph.conversation.quantities import (
     NUMBER,
     PERCENT,
     WORDED_NUMBER,
+    Unit,
     half_width,
+    key_words,
     likely_value,
     mark_of,
     unit_at,
@@ -56,7 +60,7 @@ from openmanus_graph.conversation.quantities import (
     worded_value,
     words_in,
 )
-from openmanus_graph.conversation.tables import Table, key_words, tables_in
+from openmanus_graph.conversation.tables import Table, tables_in
 
 MOST_OCCURRENCES, MOST_PLACES = 300, 10_000
 """Places that are looked at for one number, and for all numbers of an answer if they are many."""
@@ -74,15 +78,19 @@ _DERIVED_CHARS, MOST_DERIVED = 500_000, 100_000
 claims."""
 _FROM_OTHERS = ("total", "mean of total", "range of total", "number of", "ratio", "change",
                 "product", "percentage")  # fmt: skip
-_TITLE = 200
-_YEAR_BEFORE = re.compile(
-    r"(?i)vorjahr|jahr zuvor|(?:previous|last|prior|preceding) year|year (?:before|earlier)"
-    r"|上年|去年|前一?年|首年|同比"
-)
+_TITLE, _FEW = 200, 4
+_OF_SIZE = re.compile(r"(?i)\bwords?\b|\bw[oö]rt|\bmots?\b|palabra|charact|zeichen|caract|字")
 
 
 def _start(finding: Finding) -> int:
     return finding.claim.start
+
+
+def _is_in_currency(claim: Claim, text: str) -> bool:
+    """Return False if a text names currencies, but not that of a claim."""
+    name = claim.unit.dimension if claim.unit is not None else ""
+    named = currencies_in(text) if name.isupper() else set[str]()
+    return not named or name in named
 
 
 class Evidence(Texts):
@@ -120,6 +128,8 @@ class _Check:
             quotations += one.kind == "quotation"
             if one.ranges:
                 found[id(one)] = stated[id(one)] or self._derived(one)
+            elif one.kind == "date":
+                found[id(one)] = self._date(one)
             elif quotations <= MOST_QUOTATIONS or one.kind != "quotation":
                 found[id(one)] = self.evidence.mention_of(one)
         sound = [one for one in numbers if found[id(one)] and one.kind == "number"]
@@ -172,25 +182,29 @@ class _Check:
                 text, passage = self.evidence.texts[number], self.evidence.passages[number]
                 table, row = self._row(passage, start)
                 column = table.column_at(row, start) if table else -1
+                if table and table.is_index(row, column):
+                    continue
                 unit, scale = table.measure_at(row, column) if table else (None, 1.0)
                 unit = unit_at(text, start, end) or unit
+                table = table if table and len(table.rows) > 1 else None
                 if scale != wanted.scale or not self._is_read_so(token, wanted, number):
                     continue
                 named = words_in(line_at(text, start))
                 shared = len(said & named)
-                if claim.kind == "number" and not has_unit(wanted, unit, counts=claim.counts):
+                is_count = claim.counts and claim.text.isdigit()
+                is_rounded = is_count and unit and values_of(token)[0] % 1
+                fits = has_unit(wanted, unit, counts=claim.counts) and not is_rounded
+                fits = fits and (unit is not None or _is_in_currency(claim, text))
+                if claim.kind == "number" and not fits:
                     nearest = max(nearest, shared) if unit is not None else nearest
                     self._refused |= set() if claim.unit == PERCENT else {id(claim)}
                     continue
-                rivals: Sequence[Set[str]]
-                if table is not None:
-                    own, rivals = table.subjects[row], table.rivals(row, around)
-                    fits = table.fits(row, column, self._times(claim, table))
-                else:
-                    own, rivals = subjects_around(text, start, end, unit)
-                    rivals = () if claim.kind == "year" else rivals
-                    fits = self._is_same_year(claim, text, start, end)
-                instead = named_instead(around, own, rivals)
+                own, instead = self._subjects(claim, (number, start, end), unit)
+                fits = (
+                    table.fits(row, column, self._times(claim, table))
+                    if table
+                    else self._is_same_year(claim, text, start, end)
+                )
                 if instead or not fits:
                     elsewhere |= instead or (said & own)
                     self._refused.add(id(claim))
@@ -210,6 +224,35 @@ class _Check:
         ]
         return max(fit, key=lambda one: one[0])[1] if fit else None
 
+    def _subjects(self, claim: Claim, place: Place, unit: Unit | None) -> tuple[Set[str], Set[str]]:
+        """Return the words about a place, and those by which the claim names another instead."""
+        number, start, end = place
+        table, row = self._row(self.evidence.passages[number], start)
+        around = self._surroundings(claim)
+        rivals: Sequence[Set[str]]
+        if table is not None and len(table.rows) > 1:
+            column = table.column_at(row, start)
+            own, rivals = table.subjects_at(row, column, around, claim.unit)
+        else:
+            own, rivals = subjects_around(self.evidence.texts[number], start, end, unit)
+            rivals = () if claim.kind == "year" else rivals
+        said = {
+            one for one in set(own).union(*rivals) if claim.kind == "date" and OF_DATE.match(one)
+        }
+        return own, named_instead(around, own - said, [one - said for one in rivals])
+
+    def _date(self, claim: Claim) -> Finding:
+        for year, month, day in claim.days:
+            for one in (year, 0) if year else (-1,):
+                for place in self.evidence.days.get((one, month, day), ())[:MOST_OCCURRENCES]:
+                    number, start, end = place
+                    in_table = self._row(self.evidence.passages[number], start)[0]
+                    if not (in_table and self._subjects(claim, place, None)[1]):
+                        same = self.evidence.texts[number][start:end] == claim.text
+                        kind: SourceKind = "quoted" if same else "same_value"
+                        return Finding(claim, kind, self.evidence.passages[number], start, end)
+        return Finding(claim, "not_found")
+
     def _is_read_so(self, token: str, wanted: Wanted, number: int) -> bool:
         """Return True if the likely value of a number in a text is a wanted one."""
         if number not in self._marks:
@@ -218,9 +261,9 @@ class _Check:
         return value == values_of(token)[0] or wanted.low <= (value or 0) <= wanted.high
 
     def _worded(self, claim: Claim) -> Finding | None:
-        """Find a number below 100 that a text has in words."""
+        """Find a number that a text has in words."""
         (low, high), *_ = claim.ranges
-        if claim.kind == "year" or high - low > 1.5 or not 2 <= round(high) < 100:
+        if claim.kind == "year" or high - low > 1.5 or round(high) < 2:
             return None
         for n in range(math.ceil(low), math.floor(high) + 1):
             if (place := self._words.get(n)) is not None:
@@ -250,7 +293,8 @@ class _Check:
         if id(passage) not in self._tables:
             self._readable -= (size := len(passage.text))
             short = size <= _TABLE_CHARS and self._readable >= 0
-            found = tables_in(half_width(passage.text)) if short else []
+            text = self.evidence.texts[self._number_of[id(passage)]]
+            found = tables_in(text) if short else []
             self._tables[id(passage)] = [one for one in found if one.rows]
         return self._tables[id(passage)]
 
@@ -281,18 +325,11 @@ class _Check:
     def _is_same_year(self, claim: Claim, text: str, start: int, end: int) -> bool:
         """Return False if the sentence of the claim and that of its source name different years."""
         said = years_around(self._surroundings(claim))
-        first, last = sentence_span(text, start, end)
-        if claim.kind == "year" or not said:
-            return True
-        if not YEAR.search(text, first, last):  # that of the title, or the one before
-            title = {*YEAR.findall(text[: 2 * _TITLE].lstrip()[:_TITLE].partition("\n")[0])}
-            if _YEAR_BEFORE.search(text, first, last):
-                title |= {str(int(one) - 1) for one in title}
-            is_known = any(one in text for one in said)
-            return not 0 < len(title) < 3 or is_known or not said.isdisjoint(title)
-        return not said.isdisjoint(
-            years_around(surroundings(text, start, end, with_heading=False)) or said
-        )
+        title = YEAR.findall(text[: 2 * _TITLE].lstrip()[:_TITLE].partition("\n")[0])
+        heading = "" if len(title) > 2 or any(one in text for one in said) else " ".join(title)
+        near = surroundings(text, start, end, with_heading=False)
+        own = years_around(replace(near, heading=heading))
+        return claim.kind == "year" or not (said and own) or not said.isdisjoint(own)
 
     # What follows from numbers
 
@@ -324,7 +361,7 @@ class _Check:
         sentence = self._surroundings(claim).sentence
         said = names_in(sentence), words_in(sentence)
         passages = [one for one in self._computable if one in beside or self._is_about(one, *said)]
-        for passage in passages or (() if refused else self._computable):
+        for passage in passages or self._computable:
             self._left -= len(passage.text) // 50
             for one in self._derivations(claim, passage):
                 self._left -= 1
@@ -332,7 +369,8 @@ class _Check:
                     return None
                 # The number of another row is not a total by chance.
                 chance = refused and one.how.startswith(_FROM_OTHERS) and "named" not in one.how
-                if not chance and is_value(claim, one):
+                in_currency = one.unit is not None or _is_in_currency(claim, passage.text)
+                if not chance and in_currency and is_value(claim, one):
                     return Finding(claim, "derived", passage, one.start, one.end, one.how)
         return None
 
@@ -363,18 +401,24 @@ class _Check:
         words = words_in(self._surroundings(claim).sentence)
         lines = [line for line in low.split("\n") if line.strip()][:5000]
         sizes = {"lines": len(lines), "lines without the first": len(lines) - 1}
-        sizes |= {"words": len(text.split()), "characters": len(text), "items": text.count(",") + 1}
+        sizes |= {"items": text.count(",") + 1}
+        if _OF_SIZE.search(self._surroundings(claim).sentence):
+            sizes |= {"words": len(text.split()), "characters": len(text)}
         sizes |= {f"lines with {w}": sum(w in line for line in lines) for w in words if w in low}
         for how, number in sizes.items():
             yield Derivation(number or -1, f"number of {how}", 0, len(text), COUNT)
         tables = self._tables_of(passage)
         for table in tables:
-            before = table.named_in(key_words(self.evidence.task[-2000:]))
-            yield from derivations(table, self._names(claim, table), before, self._given)
+            few = len(self._computable) <= _FEW
+            asked = key_words(self.evidence.task[-2000:])
+            said = key_words("\n".join(self._surroundings(claim).texts()))
+            yield from derivations(table, said, asked, self._given, is_about=few)
         place = 0
         while place < len(text) <= 20_000:
             first, last = sentence_span(text, place, place + 1)
-            if self._row(passage, first)[0] is None:
+            begin = last - len(text[first:last].lstrip())
+            beside, _ = self._row(passage, begin)
+            if beside is None or not beside.header:
                 mark = mark_of(text)
                 yield from sentence_derivations(text, first, last, mark)
             place = max(last, place) + 1
@@ -390,10 +434,6 @@ class _Check:
         for (one, unit), (other, second) in combinations(values if self._left > 0 else (), 2):
             made += combined(one, other, 0, 0, unit if unit == second else None)
             made.append(Derivation(one * other, "product", 0, 0))
-        for first, last in combinations(range(len(values) + 1), 2):
-            if (count := last - first) > 2:
-                total, unit = sum(value for value, _ in values[first:last]), values[first][1]
-                made += [Derivation(n, "sum", 0, 0, unit) for n in (total, total / count)]
         if claim.kind == "number" and any(is_value(claim, one) for one in made):
             return Finding(claim, "derived", how="figures of the answer")
         return Finding(claim, "not_found")

@@ -14,8 +14,10 @@ from openmanus_graph.conversation.claims import YEAR, Surroundings
 from openmanus_graph.conversation.quantities import (
     MONTHS,
     NUMBER,
+    UNIT_WORDS,
     UNITS,
     Unit,
+    key_words,
     unit_at,
     unit_of_title,
     values_of,
@@ -27,6 +29,8 @@ _RULE = re.compile(r"[\s|:+=-]+")
 _NAMED_VALUE = re.compile(r"\s*[-*•]?\s*([^:：=|\n]{1,60}?)\s*(?:[:：=]|->)\s*(\S.*)")
 _OBJECTS = [re.compile(r"\{(?:[^{}]++|\{[^{}]*+\})*+\}"), re.compile(r"\{[^{}]++\}")]
 _PAIR = re.compile(r'"([^"\n]{1,80})"\s*:\s*("(?:[^"\\\n]|\\.)*"|[^\s,\[{\]}]+)')
+_ELEMENT = re.compile(r"<(\w+)\b[^<>]*>(?:\s*<(\w+)\b[^<>]*>[^<]*</\2>)+\s*</\1>")
+_FIELD = re.compile(r"(?<=[\s<])(\w+)(?:=\"|\b[^<>]*>)([^<\"]*)")
 _KEY = re.compile(r'"([^"\n]{1,80})"\s*:\s*$')
 _DIVIDED: Mapping[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     mark: (re.compile(shows), re.compile(rf'"[^"\n]*"|({between})'))
@@ -41,9 +45,9 @@ _DIVIDED: Mapping[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 """What shows how a line is divided, and what is between its cells."""
 _QUOTED = re.compile(r'"[^"\n]*"')
 _NUMERIC = re.compile(r"\W{0,3}(?:[A-Z]{3} ?)?\d[\d.,' ]*[^\n]{0,14}")
-_KEY_WORD = re.compile(
-    r"(?<![A-Za-z\d_.,])(?:(?:19|20)\d\d|[A-Za-z]{1,3}-?\d{1,4}|[A-Z]{2})(?![A-Za-z\d_]|[.,]\d)"
-)
+_WITH_COMMA = re.compile(r"\D*[\d.]*\d,\d\d?\D*")
+_STAMP = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\s(?=.*[^\W\d_]{3})")
+TIME = re.compile(r"(?:19|20)\d\d(?:-\d\d(?:-\d\d)?)?")
 _MOST_RIVALS = 40
 Names = Mapping[int, Set[str]]
 """What a sentence names of a table, by column; of the header under -1."""
@@ -68,6 +72,7 @@ class Table:
     """Of each row by column."""
     columns: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
     """The numbers by column and row."""
+    _is_german: bool = False
     _measures: dict[tuple[int, int], tuple[Unit | None, float]] = field(
         default_factory=dict[tuple[int, int], tuple[Unit | None, float]]
     )
@@ -79,6 +84,7 @@ class Table:
     def __post_init__(self) -> None:
         self.names = [{} for _ in self.rows]
         cells = defaultdict[int, dict[int, str]](dict)
+        self._is_german = any(_WITH_COMMA.fullmatch(c) for row in self.rows for *_, c in row.cells)
         for n, row in enumerate(self.rows):
             for column, one in enumerate(row.cells):
                 if one[2]:
@@ -111,14 +117,13 @@ class Table:
         return next((self._measures[one] for one in places if one in self._measures), (None, 1.0))
 
     def _read_column(self, column: int, texts: Mapping[int, str]) -> None:
-        years = sum(1 for one in texts.values() if YEAR.fullmatch(one))
+        years = sum(1 for one in texts.values() if TIME.fullmatch(one))
         numbers = sum(1 for one in texts.values() if _NUMERIC.fullmatch(one))
         if years > 0.6 * len(texts) or numbers <= 0.4 * len(texts):
             for n, one in texts.items():
                 self._cell(n, column, one)
         if years <= 0.6 * len(texts):
-            german = any(re.fullmatch(r"\D*[\d.]*\d,\d\d?\D*", one) for one in texts.values())
-            read = {n: _number(one, german=german) for n, one in texts.items()}
+            read = {n: _number(one, german=self._is_german) for n, one in texts.items()}
             values = {
                 n: one * self.measure_at(n, column)[1] for n, one in read.items() if one is not None
             }
@@ -128,8 +133,7 @@ class Table:
             ):
                 self.columns[column] = values  # else they are numbers of rows
                 first = texts[min(values)]
-                number = NUMBER.search(first)
-                unit = unit_at(first, *number.span()) if number else None
+                unit = self._unit_in(first)
                 if unit is not None:
                     self._measures.setdefault((-1, column), (unit, 1.0))
 
@@ -151,6 +155,10 @@ class Table:
         cells = self.rows[row].cells
         return next((n for n, one in enumerate(cells) if one[0] <= position <= one[1]), -1)
 
+    def is_index(self, row: int, column: int) -> bool:
+        """Return True if a cell is only the number of its row."""
+        return column >= 0 and column not in {*self.columns, *self.names[row]}
+
     def named_in(self, said: Set[str]) -> dict[int, set[str]]:
         """Return the cells that some words name, by column: wholly, or by a word of no other."""
         found = defaultdict[int, set[str]](set)
@@ -164,13 +172,38 @@ class Table:
     @cached_property
     def subjects(self) -> Sequence[Set[str]]:
         """Return the words that name each row."""
-        return [words_in("\n".join(names.values())) for names in self.names]
+        texts = ("\n".join(names.values()) for names in self.names)
+        return [{one for one in key_words(text) if not YEAR.fullmatch(one)} for text in texts]
 
-    def rivals(self, row: int, around: Surroundings) -> list[Set[str]]:
-        """Return the words of the other rows that have words of a text."""
-        said = words_in("\n".join((around.part, *around.beside, around.heading)))
+    def subjects_at(
+        self, row: int, column: int, around: Surroundings, unit: Unit | None
+    ) -> tuple[Set[str], list[Set[str]]]:
+        """Return the words that name a cell, and those of others that have words of a text.
+
+        Others are in another row with this unit, or in another column if it names things.
+        """
+        said = key_words("\n".join((around.part, *around.beside, around.heading)))
         found = {n for word in said for n in self._rows_with.get(word, ())[:_MOST_RIVALS]}
-        return [self.subjects[n] for n in found - {row}]
+        own = {self.measure_at(row, column), (unit, 1.0)}
+        same = (n for n in found - {row} if self.measure_at(n, column) in own)
+        rivals = [self.subjects[n] for n in same]
+        titles = [words_in(one) - UNIT_WORDS for one in self.header]
+        if 0 <= column < len(titles) and self._is_transposed:
+            rivals = [one | titles[column] for one in rivals]
+            rivals += [self.subjects[row] | one for one in titles if one & said - titles[column]]
+            return self.subjects[row] | titles[column], rivals
+        return self.subjects[row], rivals
+
+    @cached_property
+    def _is_transposed(self) -> bool:
+        """Whether each column is about one thing: the units are those of the rows."""
+        units = [{self._unit_in(cell) for *_, cell in row.cells[1:]} for row in self.rows[:40]]
+        return len(set(map(frozenset, units))) > 1 and all(len(one - {None}) < 2 for one in units)
+
+    @staticmethod
+    def _unit_in(cell: str) -> Unit | None:
+        number = NUMBER.search(cell)
+        return unit_at(cell, *number.span()) if number else None
 
     @cached_property
     def _rows_with(self) -> Mapping[str, Sequence[int]]:
@@ -194,11 +227,6 @@ class Table:
         return [n for n in range(len(self.rows)) if self.fits(n, -1, wanted)] if wanted else []
 
 
-def key_words(text: str) -> set[str]:
-    """Return the words of a text, with years and short names such as Q1."""
-    return words_in(text) | {*_KEY_WORD.findall(text)}
-
-
 def _number(cell: str, *, german: bool) -> float | None:
     found = NUMBER.search(cell) if _NUMERIC.fullmatch(cell) else None
     values = [*values_of(found[0])] if found else []
@@ -209,15 +237,16 @@ def _number(cell: str, *, german: bool) -> float | None:
     return values[1] if by_thousands else values[0]
 
 
-def tables_in(text: str) -> list[Table]:
+def tables_in(text: str) -> list[Table]:  # noqa: C901  # one way for each layout
     """Return the tables of a text: lines that follow one another and are divided alike."""
-    if "{" in text and (objects := _objects_in(text)) is not None:
-        return [objects]
+    for sign, forms, pair in (("{", _OBJECTS, _PAIR), ("</", [_ELEMENT], _FIELD)):
+        if sign in text and (objects := _objects_in(text, forms, pair)) is not None:
+            return [objects]
     lines, start, tables = list[tuple[str, Row]](), 0, list[Table]()
     for line in text.split("\n")[: 2 * MOST_ROWS]:
         kind, cells = _divided(line)
         places = [(start + a, start + b, line[a:b].strip(" \t\r\"'*")) for a, b in cells]
-        if not (kind == "|" and _RULE.fullmatch(line)):
+        if not (_RULE.fullmatch(line) and "--" in line):
             lines.append((kind, Row(start, start + len(line), places)))
         start += len(line) + 1
     title, records = Row(0, 0, ()), list[tuple[Row, Sequence[Row]]]()
@@ -232,7 +261,7 @@ def tables_in(text: str) -> list[Table]:
     alike = [one for one in records if any(keys[row.cells[0][2]] > 1 for row in one[1])]
     if len(alike) > 1:
         return [*tables, _of_records(text, alike)]
-    return [*tables, *(Table((), rows) for _, rows in records if len(rows) > 1)]
+    return [*tables, *(Table((), rows) for _, rows in records)]
 
 
 def _split(title: Row, rows: Sequence[Row]) -> Iterator[tuple[Row, Sequence[Row]]]:
@@ -263,6 +292,8 @@ def _divided(line: str) -> tuple[str, list[tuple[int, int]]]:
     named = [found.span(1), found.span(2)] if found else []
     if found and _NUMERIC.fullmatch(found[2]) and re.search(r"[^\W\d_]", found[1]):
         return ":", named  # commas are of the number
+    if stamp := _STAMP.match(line):
+        return "log", [stamp.span(), (stamp.end(), len(line))]
     bare = _QUOTED.sub('""', line) if '"' in line else line
     for kind, (shows, between) in _DIVIDED.items():
         if kind in bare and len(bare) <= _LINE_CHARS and shows.search(bare):
@@ -271,8 +302,9 @@ def _divided(line: str) -> tuple[str, list[tuple[int, int]]]:
                 edges += one.span(1) if one[1] else ()
             edges.append(len(line))
             cells = list(zip(edges[::2], edges[1::2], strict=True))
-            if kind in "| ":
-                cells = [(a, b) for a, b in cells if line[a:b].strip()]
+            if kind in "| ":  # outside of the table
+                first, last = (not line[slice(*cells[n])].strip() for n in (0, -1))
+                cells = cells[first : len(cells) - last]
             return (kind, cells) if len(cells) > 1 else ("", [])
     return ":" if named else "", named
 
@@ -284,6 +316,8 @@ def _tables(rows: Sequence[Row], caption: str, *, spaced: bool) -> Iterator[Tabl
         width = len(rows[end].cells)
         while end < len(rows) and len(rows[end].cells) == width:
             end += 1
+        if spaced and len(split := " ".join(titles).split()) in (width, width - 1):
+            titles = split
         if width == len(titles) + 1 and spaced:  # the index has no title
             titles.insert(0, "")
         if width == len(titles):
@@ -296,13 +330,13 @@ def _tables(rows: Sequence[Row], caption: str, *, spaced: bool) -> Iterator[Tabl
         start = end
 
 
-def _objects_in(text: str) -> Table | None:
-    """Return the table of the JSON objects of a text, which may have objects in them."""
-    spans = ([one.span() for one in form.finditer(text)] for form in _OBJECTS)
+def _objects_in(text: str, forms: Sequence[re.Pattern[str]], pair: re.Pattern[str]) -> Table | None:
+    """Return the table of the JSON or XML objects of a text, which may have objects in them."""
+    spans = ([one.span() for one in form.finditer(text)] for form in forms)
     objects = next((one for one in spans if len(one) > 1), list[tuple[int, int]]())
     header, rows = list[str](), list[Row]()
     for start, end in objects[:MOST_ROWS]:
-        found = {one[1]: one.span(2) for one in _PAIR.finditer(text, start, end)}
+        found = {one[1]: one.span(2) for one in pair.finditer(text, start, end)}
         header += [one for one in found if one not in header][: 40 - len(header)]
         key = _KEY.search(text, max(0, start - 90), start)
         places = [key.span(1) if key else (start, start)]

@@ -20,6 +20,12 @@ def kinds(answer: str, *texts: str) -> list[tuple[str, str]]:
         ("It took fourteen days.", "same_value"),
         ("Es dauerte vierzehn Tage.", "same_value"),
         ("行程一千二百五十公里。", "same_value"),
+        ("行程十四天。", "same_value"),
+        ("行程十五天。", "not_found"),
+        ("It took `14` days and `1,250 km`.", "quoted"),
+        ("It was `1,350 km` long.", "not_found"),
+        ("There were between 12 and 18 people.", "quoted"),
+        ("There were between 13 and 19 people.", "not_found"),
         ("It took fifteen days.", "not_found"),
         ("Between 12 and 18 people came.", "quoted"),
         ("Between 23 and 29 people came.", "not_found"),
@@ -43,6 +49,7 @@ def test_figures_in_words_ranges_and_other_notations(answer: str, kind: str) -> 
         "Version 2.14.3 and Python 3.12 are used.",
         "Run this:\n```\nx = 4711\n```",
         "The ids are AB-2047 and user_4711.",
+        "Set `port=8080` and call `range(10, 20)`.",
         "Step 21 is at 14:35.",
         "第17章。",
     ],
@@ -68,7 +75,7 @@ def test_a_page_that_has_changed_counts_as_it_was_seen_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "sign", ["{", "[", "|", "1,", '"', "a: 1\n", "（", "e9", "1.2.3.", "\n\n- "]
+    "sign", ["{", "<tr><td>4", "[", "|", "1,", '"', "a: 1\n", "（", "e9", "1.2.3.", "\n\n- "]
 )
 def test_evidence_of_one_sign_over_and_over_ends(sign: str) -> None:
     evidence = Evidence([Passage(sign * (60_000 // len(sign)))])
