@@ -249,10 +249,16 @@ def open_state(states: HandleStates, live: Iterable[str]) -> HandleStates:
     return {name: states[name] for name in live if name in states and states[name]["what"]}
 
 
-async def run_blocking(pool: Executor, work: Callable[[], T], stop: threading.Event) -> T:
+async def run_blocking(
+    pool: Executor,
+    work: Callable[[], T],
+    stop: threading.Event,
+    keep: Callable[[T], object] = lambda result: None,
+) -> T:
     """Run work in a thread. If cancelled, stop it, wait for its end, and pass the cancellation on.
 
-    Setting `stop` makes `work` return soon; it is cleared before the work begins.
+    Setting `stop` makes `work` return soon; it is cleared before the work begins. `keep` gets what
+    cancelled work returned.
     """
     stop.clear()
     future = asyncio.get_running_loop().run_in_executor(pool, work)
@@ -261,6 +267,6 @@ async def run_blocking(pool: Executor, work: Callable[[], T], stop: threading.Ev
     except asyncio.CancelledError:
         stop.set()
         await asyncio.wait({future})
-        if not future.cancelled():
-            future.exception()  # retrieved, so that asyncio does not log it
+        if not future.cancelled() and future.exception() is None:  # else asyncio would log it
+            keep(future.result())
         raise

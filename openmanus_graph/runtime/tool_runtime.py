@@ -99,6 +99,8 @@ class CallRuntime:
     """The hosts that the person named or approved, for programs. None: they are not asked about."""
     cell: CellCalls | None = None
     """Runs the calls of a program. None if it may make none."""
+    keep_cut_off: Callable[[Observation], None] = lambda observation: None
+    """Keeps what a call returned that was cancelled with its run: the call's outcome."""
 
 
 @dataclass

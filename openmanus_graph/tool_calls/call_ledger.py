@@ -70,15 +70,10 @@ class LedgerCall:
             return Observation(known)
         if entry is None:
             return None
-        cut_off = f"{self.key.tool} was cut off while it ran"
         if self.effect != "external":
             if entry.stage == "done":
                 return None  # it raised, in this process or another
-            return Observation(
-                f"{cut_off}, and may have run in part or in full. Look at what is there before you "
-                "repeat it.",
-                failed=True,
-            )
+            return Observation(ran_in_part(self.key.tool), failed=True)
         request = unknown_outcome_request(self.key.tool, entry.args, self.call_id)
         name = f"unknown outcome {entry.attempts}"
         decision = await self.questions.decide(self.key, name, request)
@@ -86,8 +81,8 @@ class LedgerCall:
             return None
         if decision.type == "respond":
             return Observation(decision.message)
-        left = f"{cut_off}; a person decided not to repeat it. {decision.message}"
-        return Observation(left.rstrip(), failed=True)
+        left = f"{self.key.tool} was cut off while it ran; a person decided not to repeat it."
+        return Observation(f"{left} {decision.message}".rstrip(), failed=True)
 
     async def _ask_other_side(self, args: Mapping[str, Any]) -> str | None:
         if self.reconcile is None:
@@ -121,6 +116,13 @@ class LedgerCall:
     async def conclude(self, args: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         if self.ledger is not None:
             await self.ledger.conclude(self.key, args, outcome)
+
+
+def ran_in_part(tool: str) -> str:
+    return (
+        f"{tool} was cut off while it ran, and may have run in part or in full. Look at what is "
+        "there before you repeat it."
+    )
 
 
 def exception_record(error: Exception) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from openmanus_graph.safety.provenance import JudgedReply
 from openmanus_graph.state import manus
 from openmanus_graph.state.interrupts import Decision
 from openmanus_graph.state.manus import HandleState, HandleStates, PendingCall, Plans, no_plans
-from openmanus_graph.state.tool_traits import Traits
+from openmanus_graph.state.tool_traits import Observation, Traits
 from openmanus_graph.tool_calls.call_ledger import LedgerCall
 from openmanus_graph.tool_calls.questions import Questions
 from openmanus_graph.tool_calls.toolset import Toolset
@@ -108,6 +108,8 @@ class CallExecution:
     """The tool's exception; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None
     """What the tool's `Command` writes to the state in addition to its message."""
+    cut_off: Observation | None = None
+    """What the tool returned when the run was cancelled; it is the call's outcome."""
     replayed: bool = False
     """Whether its outcome is from the ledger, and nothing was run."""
     by_person: bool = False

@@ -33,7 +33,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_hooks import after_call
-from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record
+from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record, ran_in_part
 from openmanus_graph.tool_calls.cell import Cell, add_calls_of, run_calls_left
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.permission import (
@@ -126,8 +126,7 @@ async def execute_once(execution: CallExecution) -> Observation:
         permission.remembered_approval, permission.approved_values
     )
     await execution.recorded.intend(permission.args)
-    tool = partial(run_tool, execution, permission.args)
-    observation = await execution.recorded.run(permission.args, tool)
+    observation = await run_recorded(execution, permission)
     if permission.said:
         observation = replace(observation, said=permission.said)
     shown = shown_once(execution, permission.args, observation)
@@ -135,6 +134,20 @@ async def execute_once(execution: CallExecution) -> Observation:
     await record_outcome(execution, permission, observation)
     edited = permission.args != execution.call["args"] or execution.hooked.args is not None
     return replace(observation, edited=True) if edited else observation
+
+
+async def run_recorded(execution: CallExecution, permission: Permission) -> Observation:
+    """Run the tool. If the run is cancelled, what the call has printed is its outcome."""
+    tool = partial(run_tool, execution, permission.args)
+    try:
+        return await execution.recorded.run(permission.args, tool)
+    except asyncio.CancelledError:
+        if (found := execution.cut_off) is not None:
+            text = f"{found.text}\n{ran_in_part(execution.name)}"
+            shown = await _for_model(execution, replace(found, text=text, failed=True))
+            shown = await add_calls_of(execution, shown)
+            await record_outcome(execution, permission, shown, settled=True)
+        raise
 
 
 async def find_entry(execution: CallExecution, *, begin: bool) -> LedgerEntry | None:
@@ -233,7 +246,7 @@ async def settle(execution: CallExecution, entry: LedgerEntry) -> Observation | 
 
 
 async def record_outcome(
-    execution: CallExecution, permission: Permission, observation: Observation
+    execution: CallExecution, permission: Permission, observation: Observation, **more: Any
 ) -> None:
     """Record the outcome of the call, and what its handles hold since.
 
@@ -256,6 +269,7 @@ async def record_outcome(
         "handle_state": changed,
         "remembered_approval": "".join(await seal(context.config, "call", approval)),
         "approved_values": await seal(context.config, "value", permission.approved_values),
+        **more,
     }
     outcome = asdict(observation) | {name: value for name, value in further.items() if value}
     await execution.recorded.conclude(permission.args, outcome)
@@ -430,6 +444,7 @@ async def _invoke(
         repeats=repeats,
         hosts=await reachable_hosts(execution, args),
         cell=Cell(execution, run_call) if calls_tools else None,
+        keep_cut_off=partial(setattr, execution, "cut_off"),
     )
     return await context.toolset.invoke(
         execution.name, args, call["id"], runtime, config, context.serializer

@@ -1,7 +1,8 @@
 """`python_execute` and `bash`: programs in a kernel and a shell that stay open."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -57,16 +58,23 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
     confinement.warn_of_sandbox(session, runtime.stream_writer)
     limit_s = limit.remaining_s()
     work = partial(kernel.execute, code, limit_s, session.max_observation_chars)
-    cell = call_runtime(runtime).cell
-    if cell is None:
-        result = await run_blocking(kernel.pool, work, kernel.stop)
+    began, call = time.monotonic(), call_runtime(runtime)
+
+    def observed(result: CellResult) -> Observation:
+        pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
+        text = note + with_advice(_cell_text(result, time.monotonic() - began, limit_s))
+        return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
+
+    program = partial(
+        run_blocking, kernel.pool, work, kernel.stop, lambda cut: call.keep_cut_off(observed(cut))
+    )
+    if (cell := call.cell) is None:
+        result = await program()
     else:
-        result = await _run_calling(kernel, work, cell, session, limit)
+        result = await _run_calling(kernel, program, cell, session, limit)
     if result.outcome == "dead":
         await asyncio.to_thread(session.drop, "python")
-    pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
-    text = note + with_advice(_cell_text(result, limit_s))
-    found = Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
+    found = observed(result)
     if cell is not None:
         found = await cell.observed(found, complete=result.outcome == "ok")
     return ask_about_hosts(found, runtime)
@@ -74,7 +82,7 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
 
 async def _run_calling(
     kernel: Kernel,
-    work: Callable[[], CellResult],
+    program: Callable[[], Awaitable[CellResult]],
     cell: CellCalls,
     session: Session,
     limit: TimeLimit,
@@ -83,7 +91,7 @@ async def _run_calling(
     shown, session.max_observation_chars = session.max_observation_chars, MOST_RESULT_CHARS
     try:
         async with cell_channel(kernel.tools, cell, kernel.stop) as channel:
-            result = await run_blocking(kernel.pool, work, kernel.stop)
+            result = await program()
             await channel.finish(limit.remaining_s())
             return result
     except NoAnswerError as error:
@@ -114,14 +122,15 @@ async def bash(  # the model never sees `runtime`
         restart: New shell.
         timeout_s: Default 120, at most 3600; then in the background.
     """
-    session = call_runtime(runtime).session
+    call = call_runtime(runtime)
+    session = call.session
     await asyncio.to_thread(
         confinement.refuse_install, session, confinement.install_in_shell, command
     )
     if restart:
         await asyncio.to_thread(session.drop, "bash")
     lost = "[{why} This is a new one, in the workspace.]\n"
-    shell, note = await asyncio.to_thread(_open, call_runtime(runtime), "bash", Shell, lost)
+    shell, note = await asyncio.to_thread(_open, call, "bash", Shell, lost)
     if restart and not command.strip():
         return Observation("A new shell was started.")
     confinement.warn_of_sandbox(session, runtime.stream_writer)
@@ -136,11 +145,19 @@ async def bash(  # the model never sees `runtime`
         # If the run ends here, not only the call, nobody is left to wait for the command.
         ends = limit < allowed.seconds
         work = partial(shell.run, command, limit, max_chars, ends_at_limit=ends)
-    result = await run_blocking(shell.pool, work, shell.stop)
-    failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
-    silent = "(no output)" if command.strip() else "(nothing new; nothing runs in the background)"
-    text = note + with_advice(_command_text(result, limit) or silent)
-    return ask_about_hosts(Observation(text, failed=failed, bounded=True), runtime)
+    began = time.monotonic()
+
+    def observed(result: CommandResult) -> Observation:
+        failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
+        silent = "(nothing new; nothing runs in the background)"
+        nothing = "(no output)" if command.strip() else silent
+        after_s = min(limit, time.monotonic() - began)
+        text = note + with_advice(_command_text(result, after_s) or nothing)
+        return Observation(text, failed=failed, bounded=True)
+
+    keep = call.keep_cut_off
+    result = await run_blocking(shell.pool, work, shell.stop, lambda cut: keep(observed(cut)))
+    return ask_about_hosts(observed(result), runtime)
 
 
 @manus_tool(effect="read_only", approval=True, sends_to=("address",))
@@ -202,12 +219,13 @@ def _open(
     return session.handle(name, lambda: process(sandbox)), note
 
 
-def _cell_text(result: CellResult, limit_s: float) -> str:
+def _cell_text(result: CellResult, took_s: float, limit_s: float) -> str:
     """Return the output of a cell, and whether its variables are kept."""
     shown = result.text.rstrip("\n")
     if result.outcome == "interrupted":
-        after = f"Interrupted after {round(limit_s, 2):g} s"
-        note = f"[{after}. Variables are kept. Raise timeout_s if needed.]"
+        after = f"Interrupted after {round(min(took_s, limit_s), 2):g} s"
+        advice = "Raise timeout_s if needed." if took_s >= limit_s else "The run was stopped."
+        note = f"[{after}. Variables are kept. {advice}]"
     elif result.outcome == "dead":
         lost = "All variables are lost; the next call starts a new one."
         note = f"[The Python process is gone. {result.reason} {lost}]"

@@ -192,3 +192,27 @@ def test_a_run_under_nohup_outlives_its_terminal(cli: Cli, model: OpenAIServer) 
     done = running.finish()
     assert (done.code, done.final["answer"]) == (0, "Finished.")
     assert (cli.workspace / "log").read_text() == "once\n"
+
+
+PRINTS = "print('so', 'far')\nopen('begun', 'w').close()\nimport time\ntime.sleep(1000)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("bash", {"command": "echo so far; touch begun; sleep 1000"}),
+        Call("python_execute", {"code": PRINTS}),
+    ],
+)
+def test_a_resumed_run_shows_what_a_stopped_call_had_printed(
+    cli: Cli, model: OpenAIServer, call: Call
+) -> None:
+    model.add(Reply(calls=(call,)), Reply("Finished."))
+    running = cli.start(*RUN)
+    until((cli.workspace / "begun").exists)
+    twice(running, signal.SIGINT)
+    ended_well(running.finish(), signal.SIGINT)
+    (end,) = cli.run("resume", "t", "--json").of("tool_end")
+    assert (end["ok"], end["output"].splitlines()[0]) == (False, "so far")
+    assert "cut off while it ran" in end["output"]
+    assert end["output"] in [one["content"] for one in model.requests[-1].messages]

@@ -35,7 +35,9 @@ _JOB = re.compile(
     re.MULTILINE,
 )
 _PID = re.compile(r"^\d+$", re.MULTILINE)
-_BASH_VARIABLES = {"_", "OLDPWD", "BASH_REMATCH", "COLUMNS", "LINES", "PIPESTATUS", "OPTARG"}
+_BASH_VARIABLES = {
+    "_", "OLDPWD", "BASH_COMPAT", "BASH_REMATCH", "COLUMNS", "LINES", "PIPESTATUS", "OPTARG",
+}  # fmt: skip
 """Variables that bash sets by itself while commands run."""
 _LABELS = {"variables": "variables", "definitions": "functions and classes", "imports": "imports"}
 

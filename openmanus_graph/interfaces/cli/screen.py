@@ -62,6 +62,8 @@ class ScreenSink(TerminalSink):
         self._thought = ""  # the end of the newest reply's reasoning
         self._calls: dict[str, _Call] = {}
         """The running ones, by id."""
+        self._printed: dict[str, str] = {}
+        """The newest line of each call's output."""
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._lock = threading.RLock()
@@ -155,8 +157,10 @@ class ScreenSink(TerminalSink):
     def _final(self, event: Mapping[str, Any]) -> None:
         self._print_block(self._blocks.finish())
         self._hide_live()
-        for call in self._calls.values():
+        for call_id, call in self._calls.items():
             self._line(f"[yellow]…[/] {escape(call.line)}")
+            if printed := self._printed.get(call_id):
+                self.console.print(Padding(Text(printed[:LINE_CHARS], style="dim"), (0, 0, 0, 4)))
         self._calls.clear()
         super()._final(event)
 
@@ -230,9 +234,10 @@ class ScreenSink(TerminalSink):
             yield Rendered(tail[-TAIL_CHARS:], max(3, options.size.height // 2))
         now = time.monotonic()
         frame = self._spinner.render(now)
-        calls = list(self._calls.values())
-        for call in calls[:RUNNING_CALLS]:
+        calls = list(self._calls.items())
+        for call_id, call in calls[:RUNNING_CALLS]:
             newest = newest_output(self._thread, _RESOURCES.get(call.tool, ""))
+            newest = self._printed[call_id] = newest or self._printed.get(call_id, "")
             done = Text.assemble((_duration(now - call.started), "dim"))
             yield _row(options.max_width, frame, Text(call.line), done, Text(newest, style="dim"))
         if calls[RUNNING_CALLS:]:
