@@ -263,6 +263,7 @@ def test_a_task_that_waits_or_fails_does_not_hold_up_others(cli: Cli, model: Ope
     }
     assert found["ask"]["answer"] == "Which one?"
     assert f"ask waits for you: openmanus resume {found['ask']['thread']}\n" in done.stderr
+    assert cli.run("inbox").stderr == "Nothing waits for you.\n"  # as in the list of threads
     answered = cli.run("resume", found["ask"]["thread"], "--answer", "The red one.")
     assert answered.code == 0
     asked = len(model.requests)

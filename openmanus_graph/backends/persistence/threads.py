@@ -28,6 +28,7 @@ SIGNATURE = "_hmac"
 """The key of the HMAC among the options."""
 BATCH = "batch"
 """The trigger of runs of `batch` and `eval`."""
+_IN_BATCH = "id IN (SELECT thread FROM run_usage WHERE trigger = ?)"
 _MAX_TOKENS = 1_000_000
 _MAX_TIMEOUT_S = 3600.0
 """Most that others may choose of the limits that have no default."""
@@ -310,17 +311,15 @@ class Threads:
         return [_thread(row) for row in rows]
 
     def of_status(self, status: str, limit: int, owner: str | None = None) -> list[Thread]:
-        """Return the newest threads of a status. `owner` is as for `page`."""
+        """Return the newest threads of a status, without those of `batch`. `owner`: `page`."""
         own, values = ("", ()) if owner is None else (f"AND {_OWNER} = ?", (owner,))
-        return self._select(
-            f"WHERE status = ? {own} ORDER BY rowid DESC LIMIT ?", status, *values, limit
-        )
+        where = f"WHERE status = ? AND NOT {_IN_BATCH} {own} ORDER BY rowid DESC LIMIT ?"
+        return self._select(where, status, BATCH, *values, limit)
 
     def newest(self, limit: int, owner: str | None = None) -> list[Thread]:
         """Return the newest threads, also archived ones; those of `batch` last. `owner`: `page`."""
         own, values = ("", ()) if owner is None else (f"WHERE {_OWNER} = ?", (owner,))
-        in_batch = "id IN (SELECT thread FROM run_usage WHERE trigger = ?)"
-        order = f"{own} ORDER BY {in_batch}, rowid DESC LIMIT ?"
+        order = f"{own} ORDER BY {_IN_BATCH}, rowid DESC LIMIT ?"
         return self._select(order, *values, BATCH, limit)
 
     def page(
@@ -351,8 +350,7 @@ class Threads:
             conditions.append("archived = ?")
             values.append(int(archived))
         if batch is not None:
-            found_in = "IN" if batch else "NOT IN"
-            conditions.append(f"id {found_in} (SELECT thread FROM run_usage WHERE trigger = ?)")
+            conditions.append(_IN_BATCH if batch else f"NOT {_IN_BATCH}")
             values.append(BATCH)
         if owner is not None:
             conditions.append(f"{_OWNER} = ?")
