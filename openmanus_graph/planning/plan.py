@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, cast
 
 from openmanus_graph.runtime.events import Emit, notice
+from openmanus_graph.runtime.output import money
 from openmanus_graph.runtime.session import Session
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.safety.open_beneath import read_beneath
@@ -253,7 +254,7 @@ def plan_document(plan: Plan) -> str:
         spent = cast("Mapping[str, Any]", step)  # steps of the `planning` tool have no time
         facts = [step["status"].replace("_", " ")]
         if spent.get("seconds"):
-            facts += [f"{spent['seconds']:.1f} s", f"${spent.get('cost_usd') or 0:.4f}"]
+            facts += [f"{spent['seconds']:.1f} s", money(spent.get("cost_usd") or 0)]
         shown = "; ".join(filter(None, [*facts, _terms(step)]))
         lines.append(f"- {_BOXES[step['status']]} {index}. {_one_line(step['text'])} ({shown})")
         if step["notes"]:

@@ -39,6 +39,14 @@ _UTF8_LONGEST = 4
 _NEWEST_BYTES = 4096
 
 
+def money(dollars: float) -> str:
+    """Return dollars as all interfaces show them: with enough digits to see small sums move."""
+    if 0 < dollars < 0.0001:
+        return "<$0.0001"
+    digits = 0 if not dollars else 4 if dollars < 0.01 else 3 if dollars < 1 else 2
+    return f"${dollars:.{digits}f}"
+
+
 def max_observation_chars(window_tokens: int) -> int:
     """Return the most characters of one observation: a fixed share of the model's window."""
     return max(MIN_OBSERVATION_CHARS, int(window_tokens * _WINDOW_SHARE * _CHARS_PER_TOKEN))

@@ -93,7 +93,7 @@ test("the language of code is known by a fence's word or a file's name", () => {
 });
 
 test("numbers are written as people read them, and nothing is ever null", () => {
-  assert.deepEqual([money(0), money(0.0042), money(null), money(2.5)], ["$0", "$0.0042", "$0", "$2.50"]);
+  assert.deepEqual([0, 0.00001, 0.0042, null, 0.25, 2.5].map(money), ["$0", "<$0.0001", "$0.0042", "$0", "$0.250", "$2.50"]);
   assert.deepEqual([duration(0.05), duration(7), duration(185), duration(null)], ["50 ms", "7.0 s", "3 min 05 s", "0 ms"]);
   assert.deepEqual([bytes(999), bytes(4100), bytes(null)], ["999 B", "4.1 KB", "0 B"]);
   assert.equal(callTitle({ tool: "x", title: ["edit {path}", { path: "{n}" }] }), "edit {n}");

@@ -148,9 +148,9 @@ def test_a_comparison_shows_what_it_costs_more() -> None:
     (change,) = compare(evaluation(before), evaluation(after))
     assert change.difference("cost_usd") == 0.25
     page = report_page(evaluation(after), [change])
-    assert "+$0.25" in page
+    assert "+$0.250" in page
     (back,) = compare(evaluation(after), evaluation(before))
-    assert "-$0.25" in report_page(evaluation(before), [back])
+    assert "-$0.250" in report_page(evaluation(before), [back])
     other = TaskFigures("a", [attempt("passed", digest="other")], 0)
     assert [one.other_checks for one in compare(evaluation(before), evaluation(other))] == [True]
 

@@ -24,6 +24,11 @@ def shorten_file(path: Path, workspace: Workspace, *, start: int = 0) -> str:
         return output.shorten_file(file, workspace, start=start)
 
 
+def test_money_is_shown_as_on_the_page() -> None:  # tests/page/units.test.js has the same
+    shown = ["$0", "<$0.0001", "$0.0042", "$0.250", "$2.50"]
+    assert [*map(output.money, (0, 0.00001, 0.0042, 0.25, 2.5))] == shown
+
+
 def test_shorten_keeps_short_text(tmp_path: Path) -> None:
     assert shorten("all of it", Workspace(tmp_path, tmp_path / "private")) == "all of it"
     assert not (tmp_path / ".openmanus").exists()

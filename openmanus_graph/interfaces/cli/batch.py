@@ -51,6 +51,7 @@ from openmanus_graph.interfaces.service.run_view import model_label
 from openmanus_graph.interfaces.service.runner import options_to_keep
 from openmanus_graph.interfaces.service.threads import find_thread
 from openmanus_graph.runtime.atomic_files import write_own_file
+from openmanus_graph.runtime.output import money
 
 BAR_WIDTH = 24
 """Columns, so that a terminal of 80 has room for the figures."""
@@ -124,7 +125,7 @@ def batch(
             parts += [f"{left} left"] if left else []
             more = " and a higher --max-cost-usd" if budget.is_spent else ""
             hint = f" The same command{more} continues." if left else ""
-            spent = f"${budget.spent_usd:.4g}"
+            spent = money(budget.spent_usd)
             say(f"{', '.join(parts)}; {spent}. The results are in {out_path}.{hint}")
             waiting = [one for one in todo if results.statuses.get(one.id) == "waiting"]
             for one in waiting[:SHOWN_WAITING]:
@@ -169,7 +170,7 @@ class BatchProgress:
         if self._writes_lines:
             self._ended += 1
             done = f"{self._ended}/{self._tasks}"
-            say(f"{done} {result.id}: {self._describe(result)}, ${result.cost_usd:.4g}")
+            say(f"{done} {result.id}: {self._describe(result)}, {money(result.cost_usd)}")
 
     def notice(self, text: str) -> None:
         if text not in self._noticed:
@@ -203,7 +204,7 @@ class _Figures(ProgressColumn):
 
     @override
     def render(self, task: Task) -> Text:
-        cost = f"${self._budget.spent_usd:.4g}"
+        cost = money(self._budget.spent_usd)
         if not self._per_s:
             return Text(cost)
         rate = f"{60 * self._per_s:.3g} a minute"

@@ -34,6 +34,7 @@ from openmanus_graph.interfaces.service.threads import (
     thread_id,
 )
 from openmanus_graph.planning.plan import plan_document
+from openmanus_graph.runtime.output import money
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.context import SERVER_TOOL_PREFIX
 from openmanus_graph.state.manus import active_plan, no_plans
@@ -262,7 +263,7 @@ async def _use_command(session: ChatSession, typed: str) -> None:
 async def _cost(session: ChatSession, argument: str) -> None:
     spent = session.spent
     say(
-        f"${spent['cost_usd']:.4f} in this chat: {spent['model_calls']} model calls, "
+        f"{money(spent['cost_usd'])} in this chat: {spent['model_calls']} model calls, "
         f"{spent['input_tokens']:,} tokens in ({spent['cached_tokens']:,} cached), "
         f"{spent['output_tokens']:,} out"
     )

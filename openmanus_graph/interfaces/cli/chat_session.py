@@ -29,7 +29,7 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, continue_after_cancellation
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.interfaces.service.thread_view import transcript
-from openmanus_graph.runtime.output import printable, shorten
+from openmanus_graph.runtime.output import money, printable, shorten
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import Origin, Usage, add_usage, no_usage
 from openmanus_graph.state.settings import Settings
@@ -94,7 +94,7 @@ class ChatSession:
     def status(self) -> str:
         """Return the status line: model, context used, cost, folder, which may be long."""
         used = self._context_tokens / self._window if self._window else 0
-        cost = f"${self.spent['cost_usd']:.4f}"
+        cost = money(self.spent["cost_usd"])
         model, effort = model_name(self.settings.main), self.settings.main.effort
         model = f"{model} ({effort})" if effort else model
         return f"{model} · context {used:.0%} · {cost} · {self.folder()}"

@@ -26,7 +26,7 @@ from openmanus_graph.interfaces.cli.console import MarkdownBlocks, Rendered
 from openmanus_graph.interfaces.cli.terminal import TerminalSink, file_lines
 from openmanus_graph.interfaces.service.call_titles import Args, describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line
-from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.output import money, printable
 from openmanus_graph.runtime.session_registry import newest_output
 
 REFRESH_S = 0.12
@@ -180,7 +180,7 @@ class ScreenSink(TerminalSink):
             self.checklist.progress if self.checklist else steps,
             f"{usage['input_tokens'] + usage['output_tokens']:,} tokens "
             f"({usage['cached_tokens']:,} cached)",
-            f"${usage['cost_usd']:.4f}",
+            money(usage["cost_usd"]),
             _duration(time.monotonic() - self.started),
             *filter(None, [claims_line(event["claims"])]),
         )

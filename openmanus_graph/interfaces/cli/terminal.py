@@ -23,7 +23,7 @@ from openmanus_graph.interfaces.service.runner import EventSink
 from openmanus_graph.interfaces.service.threads import short_id
 from openmanus_graph.planning.plan import MARKS, PlanError, is_plan_request, plan_of_request
 from openmanus_graph.runtime.events import interrupt_event
-from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.output import money, printable
 from openmanus_graph.safety.open_beneath import shown as quoted_name
 from openmanus_graph.state.interrupts import read_decision_on
 from openmanus_graph.state.planning import shown_after
@@ -224,7 +224,7 @@ class TerminalSink:
         table.add_row("status", f"{event['status']} ({event['stop_reason']})")
         table.add_row("steps", self.checklist.progress if self.checklist else str(self.step))
         table.add_row("tokens", f"{tokens}{usage['output_tokens']:,} out")
-        table.add_row("cost", f"${usage['cost_usd']:.4f}")
+        table.add_row("cost", money(usage["cost_usd"]))
         table.add_row("time", f"{time.monotonic() - self.started:.1f} s")
         if line := claims_line(event["claims"]):
             table.add_row("claims", line)
@@ -333,7 +333,7 @@ class Checklist:
         under_way = self._started.get(str(step["id"]))
         if under_way is not None:
             seconds += time.monotonic() - under_way
-        spent = f"${step.get('cost_usd') or 0:.4f}" if step.get("seconds") else ""
+        spent = money(step.get("cost_usd") or 0) if step.get("seconds") else ""
         last = self.doing.get(str(step["id"]), "") if under_way is not None else ""
         return str(step["executor"]), f"{seconds:.1f} s" if seconds else "", spent, last
 
@@ -341,7 +341,7 @@ class Checklist:
 def _step_line(step: Mapping[str, Any]) -> str:
     facts = [str(step["executor"])]
     if step.get("seconds"):
-        facts += [f"{step['seconds']:.1f} s", f"${step.get('cost_usd', 0.0):.4f}"]
+        facts += [f"{step['seconds']:.1f} s", money(step.get("cost_usd") or 0)]
     if step["depends_on"] and step["status"] == "not_started":
         facts.append(f"after {', '.join(step['depends_on'])}")
     shown = escape(printable(", ".join(facts)))

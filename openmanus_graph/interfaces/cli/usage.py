@@ -14,7 +14,7 @@ from openmanus_graph.interfaces.cli.threads import PIPE_WIDTH, JsonOption
 from openmanus_graph.interfaces.service.options import StorageOptions, takes
 from openmanus_graph.interfaces.service.threads import open_threads
 from openmanus_graph.interfaces.service.usage import By, report
-from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.output import money, printable
 
 MIN_NAME_CELLS = 8
 _Most = Annotated[float | None, typer.Option(help="Negative: as in the configuration.")]
@@ -44,7 +44,7 @@ def usage(
 
 
 def _print(heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = ("runs", "success", "tokens in", "cached", "tokens out", "dollars", "minutes")
+    columns = ("runs", "success", "tokens in", "cached", "tokens out", "cost", "minutes")
     lines: list[tuple[str, Sequence[str]]] = [(heading, columns)]
     for row in rows:
         success, cached = (
@@ -53,7 +53,7 @@ def _print(heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
         )
         runs, given, made = (row[one] for one in ("runs", "input_tokens", "output_tokens"))
         counts = f"{runs:,.0f}", success, f"{given:,.0f}", cached, f"{made:,.0f}"
-        spent = f"{row['cost_usd']:.4f}", f"{row['seconds'] / 60:,.1f}"
+        spent = money(row["cost_usd"]), f"{row['seconds'] / 60:,.1f}"
         lines.append((" ".join(printable(row["name"]).split()) or "(all)", (*counts, *spent)))
     widths = [max(map(len, column)) + 2 for column in zip(*(c for _, c in lines), strict=True)]
     columns_left = shutil.get_terminal_size().columns - 1 if sys.stdout.isatty() else PIPE_WIDTH

@@ -29,6 +29,7 @@ from openmanus_graph.interfaces.service.run_view import StepEventTagger
 from openmanus_graph.planning.plan import MARKS
 from openmanus_graph.runtime.events import interrupt_event
 from openmanus_graph.runtime.limits import RECURSION_LIMIT
+from openmanus_graph.runtime.output import money
 from openmanus_graph.runtime.workspace import Workspace, read_file
 from openmanus_graph.state.context import Context
 from openmanus_graph.state.manus import no_usage
@@ -129,7 +130,7 @@ def final_html(values: Mapping[str, Any]) -> str:
     tokens = usage["input_tokens"] + usage["output_tokens"]
     reason = f" ({escape(str(values['stop_reason']))})" if values.get("stop_reason") else ""
     said = [escape(str(values.get("status") or "waiting")) + reason, f"{tokens:,} tokens"]
-    said.append(f"${usage['cost_usd']:.4f}")
+    said.append(money(usage["cost_usd"]))
     answer = _MARKDOWN.render(str(values.get("answer") or ""))
     return _framed("#4a8", answer) + _small(" · ".join(said))
 

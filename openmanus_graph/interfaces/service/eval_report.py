@@ -18,7 +18,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service import eval_suite as suite
 from openmanus_graph.interfaces.service.batch import BatchResult, read_records
 from openmanus_graph.interfaces.service.eval_suite import About, Verdict
-from openmanus_graph.runtime.output import printable
+from openmanus_graph.runtime.output import money, printable
 
 REPORT = "report.html"
 UNKNOWN = "–"
@@ -195,6 +195,8 @@ FIGURES = (
 
 
 def figure(value: float | None, before: str = "", after: str = "") -> str:
+    if value is not None and before == "$":
+        return f"{'-' if value < 0 else ''}{money(abs(value))}"
     return UNKNOWN if value is None else f"{before}{value:.3g}{after}"
 
 
@@ -245,7 +247,7 @@ def differences(change: Change) -> Sequence[str]:
     for _, field, *signs in FIGURES:
         value = change.difference(field)
         sign = "+" if value and value > 0 else ""
-        text = f"{sign}{figure(value, *signs)}".replace("$-", "-$")
+        text = f"{sign}{figure(value, *signs)}"
         shown.append("=" if value == 0 else text)
     return shown
 

@@ -15,6 +15,7 @@ from openmanus_graph.conversation.history import is_steering, reasoning_of
 from openmanus_graph.planning.flow import plan_of
 from openmanus_graph.planning.plan import plan_document
 from openmanus_graph.runtime.observations import whole_conversation
+from openmanus_graph.runtime.output import money
 from openmanus_graph.state.manus import (
     Artifact,
     Plan,
@@ -159,7 +160,7 @@ def transcript(
     if usage:
         yield (
             f"---\n{usage['model_calls']} model calls, {usage['input_tokens']} tokens in, "
-            f"{usage['output_tokens']} out, ${usage['cost_usd']:.4f}"
+            f"{usage['output_tokens']} out, {money(usage['cost_usd'])}"
         )
     artifacts: list[Artifact] = values.get("artifacts") or []
     for artifact in artifacts:

@@ -2,10 +2,11 @@
 
 import { language, t } from "./i18n.js";
 
-/** Dollars: enough digits to see small sums move. */
+/** Dollars: enough digits to see small sums move; as `money` in runtime/output.py. */
 export function money(dollars) {
   const value = Number(dollars) || 0;
   if (value === 0) return "$0";
+  if (value < 0.0001) return "<$0.0001";
   if (value < 0.01) return `$${value.toFixed(4)}`;
   return `$${value.toFixed(value < 1 ? 3 : 2)}`;
 }
