@@ -27,6 +27,7 @@ from openmanus_graph.safety.open_beneath import named, open_beneath
 from openmanus_graph.safety.shell_commands import ShellText, one_line, read_shell_text
 from openmanus_graph.safety.unquoted_text import without_mark
 from openmanus_graph.state.context import RuleDecision
+from openmanus_graph.state.interrupts import REACH_HOST
 from openmanus_graph.state.manus import UnverifiedValue, ValueSource
 from openmanus_graph.state.setting_declaration import Rule
 from openmanus_graph.state.settings import Settings
@@ -67,6 +68,8 @@ def evaluate_policy(
         asks = call.traits.approval and not _sends_as_allowed(call, settings)
     if settings.policy == "auto" or not (asks or call.unverified):
         return PolicyDecision("allow", "")
+    if call.name == REACH_HOST:
+        covers = {"address": call.args.get("address")}
     remembered_approval = canonical_args({"tool": call.name, "args": dict(covers)})
     if remembered_approval in remembered_approvals and not call.unverified:
         return PolicyDecision("allow", "")

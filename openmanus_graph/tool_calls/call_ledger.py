@@ -22,6 +22,10 @@ from openmanus_graph.tool_calls.questions import Questions
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+RAN_IN_PART = (
+    "{} was cut off while it ran, and may have run in part or in full. Look at what is there "
+    "before you repeat it."
+)
 EXCEPTION_CHARS = 4000
 """Characters kept of an exception's text."""
 
@@ -73,7 +77,7 @@ class LedgerCall:
         if self.effect != "external":
             if entry.stage == "done":
                 return None  # it raised, in this process or another
-            return Observation(ran_in_part(self.key.tool), failed=True)
+            return Observation(RAN_IN_PART.format(self.key.tool), failed=True)
         request = unknown_outcome_request(self.key.tool, entry.args, self.call_id)
         name = f"unknown outcome {entry.attempts}"
         decision = await self.questions.decide(self.key, name, request)
@@ -116,13 +120,6 @@ class LedgerCall:
     async def conclude(self, args: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         if self.ledger is not None:
             await self.ledger.conclude(self.key, args, outcome)
-
-
-def ran_in_part(tool: str) -> str:
-    return (
-        f"{tool} was cut off while it ran, and may have run in part or in full. Look at what is "
-        "there before you repeat it."
-    )
 
 
 def exception_record(error: Exception) -> tuple[str, str]:

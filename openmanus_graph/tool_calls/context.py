@@ -108,6 +108,8 @@ class CallExecution:
     """The tool's exception; set by executing it, or from the ledger."""
     update: dict[str, Any] | None = None
     """What the tool's `Command` writes to the state in addition to its message."""
+    ran_with: dict[str, Any] | None = None
+    """The arguments that were announced: a person may have edited the model's."""
     cut_off: Observation | None = None
     """What the tool returned when the run was cancelled; it is the call's outcome."""
     replayed: bool = False
@@ -143,6 +145,7 @@ class CallExecution:
         )
 
     def announce(self, args: dict[str, Any]) -> None:
+        self.ran_with = args
         self._emit({"type": "tool_start", "args": args})
 
     def announce_end(self, text: str, *, ok: bool) -> None:

@@ -189,9 +189,8 @@ async def _ask_person(
     if verdict.remembered_approval:
         kind = json.loads(verdict.remembered_approval)
         covers = "".join(f" {name}={value!r}" for name, value in kind["args"].items())
-        always = f"{kind['tool']}{covers} in this thread"
-        if kind["tool"] == REACH_HOST and not covers:
-            always = "all hosts in this thread"
+        what = kind["args"]["address"] if kind["tool"] == REACH_HOST else kind["tool"] + covers
+        always = f"{what} in this thread"
     elif values := call.get("unverified_values", []):
         always = f"{', '.join(repr(one['value']) for one in values)} in this thread"
     request = approval_request(execution.name, call["args"], call["id"], verdict.why, always)

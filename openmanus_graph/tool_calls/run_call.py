@@ -33,7 +33,7 @@ from openmanus_graph.safety.unquoted_text import mark_untrusted, without_mark
 from openmanus_graph.state import manus
 from openmanus_graph.state.tool_traits import Observation
 from openmanus_graph.tool_calls.call_hooks import after_call
-from openmanus_graph.tool_calls.call_ledger import exception_of, exception_record, ran_in_part
+from openmanus_graph.tool_calls.call_ledger import RAN_IN_PART, exception_of, exception_record
 from openmanus_graph.tool_calls.cell import Cell, add_calls_of, run_calls_left
 from openmanus_graph.tool_calls.context import CallExecution, ToolCallContext
 from openmanus_graph.tool_calls.permission import (
@@ -143,7 +143,7 @@ async def run_recorded(execution: CallExecution, permission: Permission) -> Obse
         return await execution.recorded.run(permission.args, tool)
     except asyncio.CancelledError:
         if (found := execution.cut_off) is not None:
-            text = f"{found.text}\n{ran_in_part(execution.name)}"
+            text = f"{found.text}\n{RAN_IN_PART.format(execution.name)}"
             shown = await _for_model(execution, replace(found, text=text, failed=True))
             shown = await add_calls_of(execution, shown)
             await record_outcome(execution, permission, shown, settled=True)
@@ -304,6 +304,8 @@ def tool_message(execution: CallExecution, observation: Observation) -> ToolMess
     }
     if execution.traits.private:  # its tool may be gone when this is read
         noted["private"] = execution.traits.private
+    if observation.edited and execution.ran_with != execution.call["args"]:
+        noted["args"] = execution.ran_with  # for who reads the thread; the model's are kept
     if (plan_step := manus.current_plan_step(execution.context.plans)) is not None:
         noted["plan_step"] = plan_step
     if observation.plans is not None:

@@ -26,6 +26,7 @@ from openmanus_graph.tool_calls.declaration import MaybeNumber, manus_tool, trai
 Process = TypeVar("Process", Kernel, Shell)
 _SHOWN_SUFFIXES = (".png", ".jpg", ".jpeg")
 """Of pictures that are shown to the model."""
+_NOTHING_NEW = "(nothing new; nothing runs in the background)"
 _MOST_HOSTS = 10
 """That one call asks about."""
 
@@ -62,12 +63,14 @@ async def run_code(code: str, runtime: ToolRuntime[Any, Any], limit: TimeLimit) 
 
     def observed(result: CellResult) -> Observation:
         pictures = tuple(name for name in result.pictures if name.endswith(_SHOWN_SUFFIXES))
-        text = note + with_advice(_cell_text(result, time.monotonic() - began, limit_s))
+        after_s = min(limit_s, time.monotonic() - began)
+        text = note + with_advice(_cell_text(result, after_s))
         return Observation(text, images=pictures, failed=result.outcome != "ok", bounded=True)
 
-    program = partial(
-        run_blocking, kernel.pool, work, kernel.stop, lambda cut: call.keep_cut_off(observed(cut))
-    )
+    def keep(cut: CellResult) -> None:
+        call.keep_cut_off(observed(cut))
+
+    program = partial(run_blocking, kernel.pool, work, kernel.stop, keep)
     if (cell := call.cell) is None:
         result = await program()
     else:
@@ -149,11 +152,9 @@ async def bash(  # the model never sees `runtime`
 
     def observed(result: CommandResult) -> Observation:
         failed = result.ending.outcome in ("interrupted", "ended") or bool(result.ending.code)
-        silent = "(nothing new; nothing runs in the background)"
-        nothing = "(no output)" if command.strip() else silent
-        after_s = min(limit, time.monotonic() - began)
-        text = note + with_advice(_command_text(result, after_s) or nothing)
-        return Observation(text, failed=failed, bounded=True)
+        text = _command_text(result, min(limit, time.monotonic() - began))
+        text = text or ("(no output)" if command.strip() else _NOTHING_NEW)
+        return Observation(note + with_advice(text), failed=failed, bounded=True)
 
     keep = call.keep_cut_off
     result = await run_blocking(shell.pool, work, shell.stop, lambda cut: keep(observed(cut)))
@@ -219,13 +220,12 @@ def _open(
     return session.handle(name, lambda: process(sandbox)), note
 
 
-def _cell_text(result: CellResult, took_s: float, limit_s: float) -> str:
+def _cell_text(result: CellResult, after_s: float) -> str:
     """Return the output of a cell, and whether its variables are kept."""
     shown = result.text.rstrip("\n")
     if result.outcome == "interrupted":
-        after = f"Interrupted after {round(min(took_s, limit_s), 2):g} s"
-        advice = "Raise timeout_s if needed." if took_s >= limit_s else "The run was stopped."
-        note = f"[{after}. Variables are kept. {advice}]"
+        after = f"Interrupted after {round(after_s, 2):g} s"
+        note = f"[{after}. Variables are kept. Raise timeout_s if needed.]"
     elif result.outcome == "dead":
         lost = "All variables are lost; the next call starts a new one."
         note = f"[The Python process is gone. {result.reason} {lost}]"

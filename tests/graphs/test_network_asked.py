@@ -145,3 +145,15 @@ async def test_a_private_address_needs_the_option_of_the_person(named: PageServe
     assert await agent.go_on() == []
     assert "--allow-host 10.1.2.3" in agent.results[0]
     assert "--network=any" in agent.results[0]
+
+
+async def test_always_allows_the_host_of_the_question_only(
+    named: PageServer, other: PageServer
+) -> None:
+    with PageServer() as third:
+        third.add("/", "the third page")
+        agent = Agent(named, in_shell(other), in_shell(third, 2), "the third page")
+        await agent.go_on()
+        (call,) = await agent.go_on(Command(resume={**APPROVE, "remember": True}))
+        assert call["args"]["address"] == f"http://{third.place}"
+        assert third.asked == []

@@ -1,12 +1,13 @@
 """A thread shown from its stored state: all that was said, as it was sent while the run went on."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 
 from openmanus_graph import build_manus_graph
@@ -74,6 +75,15 @@ async def test_compaction_loses_nothing_of_what_is_shown(tmp_path: Path) -> None
     # Without its checkpoints, what is left of the thread still has the person's own words.
     assert [m.text for m in rest["messages"] if isinstance(m, HumanMessage)] == [
         "Count.", "Count\n on.",
+    ]  # fmt: skip
+
+
+def test_headings_of_an_answer_are_below_those_of_the_transcript() -> None:
+    answer = "# Report\n\n```sh\n# no heading\n```\n###### Last"
+    said = {"messages": [HumanMessage("# Task"), AIMessage(answer)]}
+    text = "\n".join(transcript(known(), said, {}, cut=False))
+    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == [
+        "## User", "### Task", "## Agent", "### Report", "# no heading", "###### Last",
     ]  # fmt: skip
 
 

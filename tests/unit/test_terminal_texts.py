@@ -18,7 +18,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "reach_host",
         {"address": "https://a.example", "why": "POST https://a.example/b"},
-        "let programs reach https://a.example (POST https://a.example/b)",
+        "allow programs to reach https://a.example (refused before: POST https://a.example/b)",
     ),
     ("bash", {"command": "pytest -q"}, "$ pytest -q"),
     ("bash", {"command": "cd a\nmake\n"}, "$ cd a (… 2 lines)"),

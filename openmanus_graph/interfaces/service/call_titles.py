@@ -102,7 +102,7 @@ def _plan(args: Args) -> tuple[str, dict[str, Any]]:
 
 def _reach(args: Args) -> tuple[str, dict[str, Any]]:
     values = {"address": args["address"], "why": args.get("why") or "-"}
-    return "let programs reach {address} ({why})", values
+    return "allow programs to reach {address} (refused before: {why})", values
 
 
 def _delegate(args: Args) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -24,6 +24,9 @@ from openmanus_graph.state.manus import (
 from openmanus_graph.state.planning import EVENT_FIELDS, plan_fields
 
 SHOWN_OUTPUT_CHARS = 2000
+_FENCE_OR_HEADING = re.compile(
+    r"^(?P<fence>```+|~~~+).*?(?:^(?P=fence)|\Z)|^#{1,6}(?=\s)", re.MULTILINE | re.DOTALL
+)
 Runs = Mapping[str, list[list[AnyMessage]]]
 """By step: the conversation of each of its runs, oldest first."""
 
@@ -68,10 +71,10 @@ def _end_of_task(messages: Sequence[AnyMessage]) -> int:
 
 
 def events_from_messages(
-    thread: Thread | Recording, messages: Iterable[AnyMessage]
+    thread: Thread | Recording, messages: Sequence[AnyMessage]
 ) -> Iterator[dict[str, Any]]:
     step = 0
-    for message in messages:
+    for message in _as_run(messages):
         if isinstance(message, HumanMessage) and is_steering(message):
             yield {"type": "steer", "id": message.id, "text": message.text}
         elif isinstance(message, HumanMessage):
@@ -107,6 +110,19 @@ def events_from_messages(
                 "seconds": 0.0,
                 "output": message.text,
             }
+
+
+def _as_run(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return messages whose calls have the arguments that a person has changed, if one has."""
+    edited, shown = dict[str | None, dict[str, Any]](), list[AnyMessage]()
+    for message in reversed(messages):  # ids are unique only within a reply
+        if isinstance(message, ToolMessage) and "args" in (message.artifact or ()):
+            edited[message.tool_call_id] = message.artifact["args"]
+        elif isinstance(message, AIMessage) and edited:
+            calls = [{**c, "args": edited.pop(c["id"], c["args"])} for c in message.tool_calls]
+            message = message.model_copy(update={"tool_calls": calls})
+        shown.append(message)
+    return shown[::-1]
 
 
 def plan_in(values: Mapping[str, Any]) -> Plan | None:
@@ -149,7 +165,7 @@ def transcript(
     """
     title = f"Thread {thread.id}" if cut else " ".join(thread.title.split()) or thread.id
     yield f"# {title}\n\n{thread.agent} · {thread.status} · {thread.updated}\n"
-    messages: list[AnyMessage] = values.get("messages", [])
+    messages = _as_run(values.get("messages", []))
     asked = _end_of_task(messages)
     for message in messages[:asked]:
         yield from _message(message, cut=cut)
@@ -177,7 +193,7 @@ def _plan(values: Mapping[str, Any], runs: Runs, *, cut: bool) -> Iterator[str]:
             yield f"## Step {step['id']}: {step['text']}\n"
         yield from _runs(runs.get(step["id"], []), cut=cut)
         if step["id"] not in runs and step["result"]:
-            yield f"{step['result']}\n"
+            yield f"{_below(step['result'], '##')}\n"
     for name in runs.keys() - {step["id"] for step in plan["steps"]}:
         yield f"## Step {name}, which was replaced\n"
         yield from _runs(runs[name], cut=cut)
@@ -187,17 +203,17 @@ def _runs(runs: Sequence[Sequence[AnyMessage]], *, cut: bool) -> Iterator[str]:
     for attempt, messages in enumerate(runs, 1):
         if len(runs) > 1:
             yield f"### Run {attempt}\n"
-        for message in messages[1:] if cut else messages:
+        for message in _as_run(messages)[1 if cut else 0 :]:
             yield from _message(message, cut=cut, level="###")
 
 
 def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[str]:
     text = str(message.text)
     if isinstance(message, HumanMessage):
-        lines = text.replace("\n", "  \n")  # Markdown's mark of a line break
+        lines = _below(text, level).replace("\n", "  \n")  # Markdown's mark of a line break
         yield f"{level} User\n\n{lines}\n"
     elif isinstance(message, AIMessage):
-        yield f"{level} Agent\n\n{text}\n" if text.strip() else f"{level} Agent\n"
+        yield f"{level} Agent\n\n{_below(text, level)}\n" if text.strip() else f"{level} Agent\n"
         for call in message.tool_calls:
             args = json.dumps(call["args"], ensure_ascii=False, indent=1)
             yield f"**{call['name']}**\n\n{_fenced(args, 'json')}"
@@ -206,6 +222,13 @@ def _message(message: AnyMessage, *, cut: bool, level: str = "##") -> Iterator[s
             left_out = len(text) - SHOWN_OUTPUT_CHARS
             text = f"{text[:SHOWN_OUTPUT_CHARS]}\n[... {left_out} more characters]"
         yield f"{message.name} ({message.status}):\n\n{_fenced(text)}"
+
+
+def _below(text: str, level: str) -> str:
+    """Return Markdown whose headings are below a heading of this level."""
+    return _FENCE_OR_HEADING.sub(
+        lambda found: found[0] if found["fence"] else f"{level}{found[0]}"[:6], text
+    )
 
 
 def _fenced(text: str, language: str = "") -> str:

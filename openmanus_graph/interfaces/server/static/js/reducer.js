@@ -21,6 +21,7 @@ export function newModel() {
     plan: [],
     planRevision: 0,
     questions: new Map(),
+    asked: new Map(), // the rows of questions, by the ids of their calls that have not run since
     answering: "",
     usage: noUsage(),
     artifacts: [],
@@ -134,8 +135,15 @@ const HANDLERS = {
     const { calls, think } = scopeOf(model, event);
     model.activity = { kind: "calling", tool: event.tool };
     const known = calls.get(event.call_id);
+    const { args, title = null } = event;
+    const asked = model.asked.get(event.call_id);
+    if (asked?.calls.length === 1) { // the person may have edited its arguments
+      asked.calls = [{ ...asked.calls[0], args, title }];
+      touch(model, asked);
+    }
+    model.asked.delete(event.call_id);
     if (known && known.ok === null) { // it begins again after a question
-      Object.assign(known, { args: event.args, waiting: false, ts: event.ts });
+      Object.assign(known, { args, title, waiting: false, ts: event.ts });
       touch(model, known);
     } else {
       calls.set(event.call_id, addCall(model, event, think?.step));
@@ -197,6 +205,7 @@ const HANDLERS = {
       kind: "question", asks: event.kind, text: event.question, calls: event.calls, answer: null,
     });
     model.questions.set(event.id, { ...event, row });
+    for (const call of event.calls) model.asked.set(call.call_id, row);
   },
 
   answered(model, event) {
