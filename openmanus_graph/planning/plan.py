@@ -210,7 +210,9 @@ SHOWN_CHARS = 600
 _PLAN_TOOL = "planning"
 """The tool name in a review request; calls of that tool never need approval."""
 PLAN_FILE, FALLBACK_PLAN_FILE = "plan.md", "openmanus-plan.md"
-PLAN_FILE_MARK = "<!-- kept up to date by openmanus plan -->"
+PLAN_FILE_MARK = (
+    "<!-- OpenManus keeps this file up to date. Delete this line to keep it as it is. -->"
+)
 """In the files that we wrote; a `plan.md` without it is the user's own."""
 _MOST_BYTES = 10 * 1024**2
 _BOXES = {**MARKS, "completed": "[x]"}  # Markdown's checkbox
@@ -250,13 +252,15 @@ def plan_document(plan: Plan) -> str:
     steps = plan["steps"]
     done = sum(step["status"] == "completed" for step in steps)
     lines = [f"# {_one_line(plan['title'])}", "", f"{done} of {len(steps)} steps completed", ""]
-    for index, step in enumerate(steps):
+    for step in steps:
         spent = cast("Mapping[str, Any]", step)  # steps of the `planning` tool have no time
         facts = [step["status"].replace("_", " ")]
         if spent.get("seconds"):
             facts += [f"{spent['seconds']:.1f} s", money(spent.get("cost_usd") or 0)]
         shown = "; ".join(filter(None, [*facts, _terms(step)]))
-        lines.append(f"- {_BOXES[step['status']]} {index}. {_one_line(step['text'])} ({shown})")
+        lines.append(
+            f"- {_BOXES[step['status']]} **{step['id']}**: {_one_line(step['text'])} ({shown})"
+        )
         if step["notes"]:
             lines.append(f"  - {_one_line(step['notes'])}")
         if step["status"] == "completed":

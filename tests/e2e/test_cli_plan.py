@@ -73,13 +73,13 @@ def test_a_plan_is_carried_out_shown_and_exported(cli: Cli, model: OpenAIServer)
     assert "[ ] c join" in done.stderr
     assert re.search(r"\[✓\] c join \(manus, [\d.]+ s, \$[\d.]+\)", done.stderr)
     assert log_of(cli) == ["a", "b", "c"]
-    assert "- [x] 2. join" in (cli.workspace / "plan.md").read_text("utf-8")
+    assert "- [x] **c**: join" in (cli.workspace / "plan.md").read_text("utf-8")
     shown, exported, as_json, steps, listed, none = cli.run_all(
         ["show", "t"], ["export", "t"], ["show", "t", "--json"], ["show", "t", "--plan"],
         ["threads"], ["show", "u", "--plan"],
     )  # fmt: skip
     for text in (shown.stdout, exported.stdout):
-        for part in ("## Plan: Join", "- [x] 2. join", "## Step c: join", "echo c >> log",
+        for part in ("## Plan: Join", "- [x] **c**: join", "## Step c: join", "echo c >> log",
                      "All of it is done.", "7 model calls"):  # fmt: skip
             assert part in text
         assert text.index("## Step b") < text.index("## Step c") < text.rindex("All of it is")
