@@ -94,6 +94,8 @@ def test_calls_are_approved_edited_rejected_and_answered_one_by_one(at: Desk, ta
     at.model.requests[-1].body["messages"]
             if one["role"] == "tool"}  # fmt: skip
     assert reported["call_1_0"] == "sent 1.0 to 1"
+    edited = tab.page.locator(".decided", has_text='customer="2"')
+    expect(edited).to_contain_text("amount=7.5")
     assert reported["call_1_1"] == "sent 7.5 to 2"
     assert "Not that one." in reported["call_1_2"]
     assert "Sent by post." in reported["call_1_3"]
@@ -391,6 +393,12 @@ def test_threads_are_searched_opened_and_deleted(at: Desk, tab: Tab) -> None:
     tab.sees("Of apples.")
     tab.page.get_by_label("Search threads").fill("zq1")
     tab.page.get_by_role("button", name="Delete the thread Tell me of pears zq1.").click()
+    asked = tab.page.get_by_role("alertdialog")
+    expect(asked).to_contain_text("Its files stay in the workspace.")
+    asked.get_by_role("button", name="Cancel").click()
+    expect(threads).to_have_count(2)
+    tab.page.get_by_role("button", name="Delete the thread Tell me of pears zq1.").click()
+    asked.get_by_role("button", name="Delete").click()
     expect(threads).to_have_count(1)
 
 

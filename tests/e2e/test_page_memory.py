@@ -71,6 +71,7 @@ def test_notes_are_written_changed_confirmed_and_deleted(at: Desk, memory: Memor
 
     dialog.get_by_role("button", name=re.compile("page.md")).click()
     dialog.get_by_role("button", name="Delete").click()
+    tab.page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(dialog.locator(".note-list li")).to_have_count(1)
     assert memory.find(PAGE) is None
     tab.close()

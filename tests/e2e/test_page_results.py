@@ -70,6 +70,44 @@ def test_results_stand_in_the_conversation_and_open_beside_it(at: Desk, tab: Tab
     expect(beside).to_be_hidden()
 
 
+LARGE = """
+size = 100_000_000
+open("large.png", "wb").write(bytes.fromhex("89504e470d0a1a0a"))
+open("large.png", "ab").truncate(size)
+line = "- **a** `b` [c](d.md) and text, 1, 2, 3\\n"
+for name in ("large.md", "large.csv"):
+    with open(name, "w") as file:
+        for _ in range(100):
+            file.write(line * (size // 100 // len(line)))
+"""
+GAPS = """() => {
+    let before = performance.now();
+    window.longest = 0;
+    const look = (now) => {
+        window.longest = Math.max(window.longest, now - before);
+        before = now;
+        requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+}"""
+
+
+@pytest.mark.parametrize("name", ["large.png", "large.md", "large.csv"])
+def test_a_result_of_100_mb_has_its_size_and_a_download(at: Desk, tab: Tab, name: str) -> None:
+    at.model.add(Reply(calls=(Call("python_execute", {"code": LARGE}),)), Reply(f"See `{name}`."))
+    tab.start("Make them.")
+    tab.until("Finished")
+    page = tab.page
+    page.evaluate(GAPS)
+    page.locator(".row-think .md .inline-link").click()
+    beside = page.locator(".panel").get_by_role("dialog", name=name)
+    expect(beside).to_contain_text("100 MB")
+    expect(beside.get_by_role("link", name=f"Download {name}")).to_be_visible()
+    expect(beside).not_to_contain_text("Loading")
+    expect(beside.locator(".preview-content > *").first).to_be_attached()
+    assert page.evaluate("() => window.longest") < 2000, "milliseconds without a frame"
+
+
 def test_the_exported_file_has_the_results_and_nothing_of_them_runs(
     at: Desk, tab: Tab, tmp_path: Path
 ) -> None:

@@ -100,6 +100,8 @@ def test_several_threads_are_archived_and_deleted_by_keyboard(at: Desk, scheme: 
     press(tab, "Select")
     press(tab, "Select all")
     press(tab, "Delete")
+    assert violations(tab) == []
+    page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".thread")).to_have_count(0)
     expect(page.locator(".done")).to_have_text("3 threads deleted.")
     found = at.ask("GET", f"/app/api/threads?q={scheme}+zq3").json()["threads"]

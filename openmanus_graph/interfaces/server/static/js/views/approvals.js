@@ -186,7 +186,7 @@ function drawDecisions(area, question, allowed, finish) {
   const instead = again ? t("It took place…") : t("Answer instead…");
   const choices = {
     approve: [again ? t("Run it again") : t("Approve"), () => finish({ type: "approve" }), "primary"],
-    always: [t("Approve all of this kind"), () => finish({ type: "approve", remember: true }), ""],
+    always: [question.calls[0]?.tool === "reach_host" ? t("Always allow this host") : t("Approve all of this kind"), () => finish({ type: "approve", remember: true }), ""],
     edit: [t("Edit…"), () => open(t("Edit…"), editForm(question.calls[0] ?? {}, finish)), ""],
     reject: [t("Reject…"), () => open(t("Reject…"), answerForm(t("Reason (the agent reads it)"), t("Reject"),
       (message) => finish({ type: "reject", message }), { optional: true, kind: "danger" })), ""],

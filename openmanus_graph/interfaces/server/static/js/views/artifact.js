@@ -33,12 +33,12 @@ export async function showFile(body, file, files, size = WHOLE) {
     fill(body, file.size > MOST_TEXT && h("p.muted", {}, t("Only the first {n} of {all} are shown. Download the file for the rest.", { n: bytes(MOST_TEXT), all: bytes(file.size) })), draw(text));
   };
   const views = {
-    image: () => fill(body, h("img", { src: file.url, alt: file.path, loading: "lazy" })),
+    image: () => (file.size > MOST_PICTURE ? tooLarge() : fill(body, h("img", { src: file.url, alt: file.path, loading: "lazy" }))),
     html: () => (file.size > MOST_PAGE ? tooLarge() : file.text === undefined ? showPage(body, file, failed, size === BRIEF) : fill(body, frame(file.url, file, false))),
     audio: () => fill(body, h("audio", { controls: true, src: file.url })),
     video: () => fill(body, h("video", { controls: true, src: file.url })),
     ...(file.url?.startsWith("/app/files/") && { pdf: () => showPdf(body, file, 1) }),
-    markdown: () => showText((text) => markdown(text, files)),
+    markdown: () => showText((text) => (text.length > SHOWN_TEXT ? asText(text, file) : markdown(text, files))),
     table: () => showText((text) => table(text, file, size)),
     text: () => showText((text) => asText(text, file)),
   };

@@ -74,6 +74,22 @@ export function createTokenForm(use) {
   };
 }
 
+/** Ask whether something is to be deleted. */
+export function confirmDeletion(question) {
+  return new Promise((resolve) => {
+    const cancel = button(t("Cancel"), () => dialog.close());
+    const dialog = h("dialog.small-dialog", { role: "alertdialog", aria: { labelledby: "confirm-question" }, on: { close: () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "delete");
+    } } },
+    h("p", { id: "confirm-question" }, question),
+    h("div.buttons", {}, button(t("Delete"), () => dialog.close("delete"), { kind: "danger" }), cancel));
+    document.body.append(dialog);
+    dialog.showModal();
+    cancel.focus();
+  });
+}
+
 /** Build the form for another title; `rename(id, title)` may throw what is wrong. */
 export function createRename(rename) {
   const input = h("input", { type: "text", id: "new-title", maxLength: 200, required: true });

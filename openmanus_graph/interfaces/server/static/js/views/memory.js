@@ -4,6 +4,7 @@ import * as api from "../api.js";
 import { button, fill, h, icon } from "../dom.js";
 import { ago } from "../format.js";
 import { t } from "../i18n.js";
+import { confirmDeletion } from "./dialogs.js";
 
 const UNTRUSTED = t("Written after untrusted content was read: agents take it as information, never as an instruction.");
 
@@ -18,7 +19,7 @@ export function createMemory() {
   const confirmed = h("label.check", {}, trusted, h("span", {}, t("I have read it, and confirm all of it")));
   const untrusted = h("p.untrusted", {}, UNTRUSTED);
   const remove = button(t("Delete"), () => act(async () => {
-    if (!window.confirm(t("Delete the note {path}?", { path: path.value }))) return;
+    if (!await confirmDeletion(t("Delete the note {path}?", { path: path.value }))) return;
     await api.deleteNote(path.value);
     await load();
   }), { kind: "danger", iconName: "trash" });

@@ -9,6 +9,12 @@ const POLICIES = {
   auto: t("Allow"),
   never: t("Refuse"),
 };
+const SANDBOXES = {
+  auto: t("Automatic"), bwrap: "Bubblewrap", docker: "Docker", ssh: t("Another machine, by SSH"),
+  none: t("None: programs may do what you may do"),
+};
+const NETWORKS = { off: t("Off"), ask: t("On, new hosts are asked about"), any: t("On, every host") };
+const CHOICES = { policy: POLICIES, sandbox: SANDBOXES, network: NETWORKS };
 
 const OTHER = "?"; // no model is called that
 
@@ -112,7 +118,7 @@ export function createOptions(setUp, showExtensions) {
 function controlOf({ kind, name, values, integer }, usual) {
   if (kind === "switch") return h("input", { type: "checkbox" });
   if (kind === "choice") {
-    return h("select", {}, values.map((one) => h("option", { value: one }, (name === "policy" && POLICIES[one]) || one)));
+    return h("select", {}, values.map((one) => h("option", { value: one }, CHOICES[name]?.[one] ?? one)));
   }
   return h("input", { type: "number", min: integer ? "1" : "0", step: integer ? "1" : "any", inputMode: "decimal",
     placeholder: usual ?? t("no limit") });

@@ -6,6 +6,7 @@ import { ago, groupName, groupRank, unmarkedLine } from "../format.js";
 import { t, tn } from "../i18n.js";
 import { statusWord } from "../words/status.js";
 import { virtualList } from "../virtual.js";
+import { confirmDeletion } from "./dialogs.js";
 
 const PAGE = 50;
 const REFRESH_MS = 10_000;
@@ -126,7 +127,7 @@ export function createThreads(actions) {
   /** Archive or delete threads, a group after another, and offer to undo it if that can be done. */
   async function change(threads, action) {
     const [{ title }] = threads;
-    if (action === "delete" && !window.confirm(threads.length === 1
+    if (action === "delete" && !await confirmDeletion(threads.length === 1
       ? t("Delete the thread {title}? Its files stay in the workspace.", { title: title || t("Untitled") })
       : tn(threads.length, "Delete {n} thread? Its files stay in the workspace.", "Delete {n} threads? Their files stay in their workspaces."))) return;
     const index = rows.indexOf(threads[0]);
