@@ -216,7 +216,10 @@ def add_trigger(name: str, given: Mapping[str, str]) -> Path:
         trigger = replace(layer.values["triggers"][name], name=name)
         is_new = name not in known.triggers and f"triggers.{name}" not in known.problems
         _require(is_new, "there is a trigger of this name already")
-        check_trigger(_with_values(trigger), known.channels)
+        try:
+            check_trigger(_with_values(trigger), known.channels)
+        except ConfigError as error:  # it begins with a verb
+            raise ConfigError(f"it {error}") from error
         text = path.read_text("utf-8") if path.exists() else ""
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
         changed = "\n".join([*filter(None, [text.rstrip()]), "", *lines, ""]).lstrip()

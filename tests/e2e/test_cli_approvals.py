@@ -84,6 +84,9 @@ def test_an_edit_is_answered_as_json(cli: Cli, model: OpenAIServer) -> None:
     assert "forbids" in denied.stderr
     assert cli.run("resume", "t", "--answer", edit % "echo two >> log").code == 0
     assert log_of(cli) == "two\n"
+    for command in ("show", "export"):
+        text = cli.run(command, "t").stdout
+        assert ("echo two" in text, "echo one" in text) == (True, False)
 
 
 @pytest.mark.slow
@@ -124,9 +127,9 @@ def test_what_a_person_types_is_a_result_only_behind_a_sign(cli: Cli, model: Ope
     cli.write("openmanus.toml", ASK)
     model.add(Reply(calls=(ECHO,)), Reply(calls=(ECHO,)), Reply("done"))
     with Terminal(cli, *RUN) as terminal:
-        terminal.expect("or = RESULT:")
+        terminal.expect("= RESULT:")
         terminal.type("= it was done by hand\n")
-        terminal.expect("or = RESULT:")
+        terminal.expect("= RESULT:")
         terminal.type("\x04")
         assert terminal.finish() == 4
     assert "it was done by hand" in results(model)[0]
@@ -152,13 +155,13 @@ def test_the_arrow_keys_choose_and_an_edit_is_shown_as_a_diff_with_numbers(
         terminal.see("[always] for str_replace_editor in this thread, ")
         assert (cli.workspace / "a.txt").read_text() == "one\ntwo\nthree\nfour\n"
         terminal.type("\x1b[B\x1b[B\x1b[A")
-        terminal.see("or = RESULT: a")
+        terminal.see("= RESULT: a")
         terminal.type("\r")
         terminal.see("✓ edit a.txt")
         terminal.see("\n    -    3 three\n    +    3 3\n    +    4 3.5\n")
         terminal.see("command: echo one >> log")
         terminal.type("\x1b[A")
-        terminal.see("or = RESULT: =")
+        terminal.see("= RESULT: =")
         terminal.type("by hand\r")
         terminal.see("= your result for $ echo one >> log")
         assert terminal.finish() == 0
@@ -210,3 +213,19 @@ def test_each_of_several_prompts_names_its_call_and_escape_leaves(
         terminal.type("/exit\r")
         assert terminal.finish() == 0
     assert log_of(cli) == "one\ntwo\n"
+
+
+@pytest.mark.slow
+def test_a_resumed_run_counts_its_steps_on(cli: Cli, model: OpenAIServer) -> None:
+    cli.write("openmanus.toml", ASK)
+    model.add(Reply(calls=(ECHO,)), Reply("done"))
+    begun = cli.run(*RUN, "--json")
+    resumed = cli.run("resume", "t", "--approve", "--json")
+    steps = [one["step"] for done in (begun, resumed) for one in done.of("think_start")]
+    assert steps == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_pipe_that_is_not_text_is_refused(cli: Cli) -> None:
+    done = cli.run("chat", stdin=b"\x00\xff\xfe\x00binary\x00\n")
+    assert (done.code, "stdin is not text" in done.stderr) == (2, True)

@@ -113,6 +113,7 @@ async def _converse(given: InputOptions, taken: Taken, sink: EventSink) -> int:
                         await session.run_shell(typed[1:])
                     elif await session.say(typed, given, line.pastes, draft):
                         given = InputOptions()  # only the first turn gets files and pictures
+    await session.say_how_to_continue()
     return session.code
 
 

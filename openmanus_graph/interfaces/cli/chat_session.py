@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from openmanus_graph.interfaces.service.options import InputOptions, RunOptions
 from openmanus_graph.interfaces.service.own_process import RunError, continue_after_cancellation
 from openmanus_graph.interfaces.service.runner import EventSink, Run, run_graph
 from openmanus_graph.interfaces.service.thread_view import transcript
+from openmanus_graph.interfaces.service.threads import find_thread, short_id
 from openmanus_graph.runtime.output import money, printable, shorten
 from openmanus_graph.runtime.workspace import Workspace
 from openmanus_graph.state.manus import Origin, Usage, add_usage, no_usage
@@ -194,6 +196,10 @@ class ChatSession:
         queue.clear()
         self.live.unsent = ""
         return await editor.next_message(self.line, prompt, begun), draft
+
+    async def say_how_to_continue(self) -> None:
+        if await asyncio.to_thread(find_thread, self.thread):
+            say(f"Continue with: openmanus chat --thread {shlex.quote(short_id(self.thread))}")
 
     async def look_back(self, known: Thread) -> None:
         """Show the end of a thread's conversation, and measure what its requests hold."""

@@ -80,10 +80,23 @@ def load(name: str) -> Any:  # the class of commands is private in Typer
     else:
         found = entry_points.load(entry_points.installed("commands")[name], "command")
     if isinstance(found, typer.Typer):
-        return typer.main.get_group(found)
-    return typer.main.get_command_from_info(
-        CommandInfo(name, callback=found), pretty_exceptions_short=True, rich_markup_mode=None
+        return _with_metavars(typer.main.get_group(found))
+    info = CommandInfo(name, callback=found)
+    return _with_metavars(
+        typer.main.get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     )
+
+
+def _with_metavars(command: Any) -> Any:
+    """Name what options take in a word, as in `--file FILE`; Typer writes `--file <list[str]>`."""
+    for one in getattr(command, "commands", {}).values():
+        _with_metavars(one)
+    for param in command.params:
+        is_flag = getattr(param, "is_flag", False)
+        if param.metavar is None and not is_flag and not param.type_descriptor.is_choice:
+            is_number = param.bare_type() in ("int", "float")
+            param.metavar = "NUMBER" if is_number else param.name.rpartition("_")[2].upper()
+    return command
 
 
 class _LazyGroup(TyperGroup):

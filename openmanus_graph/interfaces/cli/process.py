@@ -10,7 +10,9 @@ import errno
 import io
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Generator, Sequence
 from typing import TextIO
 
@@ -103,12 +105,16 @@ def _open_devnull(flags: int) -> int:
 
 def read_stdin() -> str:
     """Return the text of stdin, bytes that are not UTF-8 replaced. ConfigError: it is not text."""
+    data = sys.stdin.buffer.read()
+    _require_text(data)
+    return data.decode("utf-8", "replace")
+
+
+def _require_text(data: bytes) -> None:
     from openmanus_graph.backends.files.text_file import detect_encoding
 
-    data = sys.stdin.buffer.read()
     if data and detect_encoding(data) is None:
         raise ConfigError("stdin is not text. Give a file to the agent by --file PATH.")
-    return data.decode("utf-8", "replace")
 
 
 def has_line_editor() -> bool:
@@ -138,6 +144,9 @@ class StdinLines:
         if has_line_editor():
             from openmanus_graph.interfaces.cli.editor import LineEditor
 
+            way, width = "↑↓ or type " if choices else "", shutil.get_terminal_size().columns - 1
+            text = textwrap.fill(f"{way}{prompt}".replace("= ", "=\N{NO-BREAK SPACE}"), width)
+            prompt = text.replace("\N{NO-BREAK SPACE}", " ") + " "  # the editor would break words
             return await LineEditor(choices=choices, letters=letters).ask(prompt, draft=draft)
         if self.interactive:
             sys.stderr.write(prompt)
@@ -148,6 +157,8 @@ class StdinLines:
             self._buffer += piece
             self._ended = not piece
         line, newline, self._buffer = self._buffer.partition(b"\n")
+        if not self.interactive:
+            _require_text(line)
         return line.decode("utf-8", "replace") if line or newline else None
 
     async def _wait_until_readable(self) -> None:

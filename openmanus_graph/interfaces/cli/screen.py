@@ -28,6 +28,7 @@ from openmanus_graph.interfaces.service.call_titles import Args, describe_call
 from openmanus_graph.interfaces.service.run_view import claims_line
 from openmanus_graph.runtime.output import money, printable
 from openmanus_graph.runtime.session_registry import newest_output
+from openmanus_graph.state.interrupts import REACH_HOST
 
 REFRESH_S = 0.12
 DIFF_LINES = 40
@@ -41,12 +42,14 @@ _RESOURCES = {"bash": "bash", "python_execute": "python"}
 """The handle whose output shows the progress of a tool's call."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Call:
     tool: str
     args: Args
     line: str
     started: float
+    printed: str = ""
+    """The newest line of its output."""
 
 
 class ScreenSink(TerminalSink):
@@ -62,8 +65,6 @@ class ScreenSink(TerminalSink):
         self._thought = ""  # the end of the newest reply's reasoning
         self._calls: dict[str, _Call] = {}
         """The running ones, by id."""
-        self._printed: dict[str, str] = {}
-        """The newest line of each call's output."""
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._lock = threading.RLock()
@@ -135,7 +136,8 @@ class ScreenSink(TerminalSink):
         done, output = event["ok"] and not event.get("by_person"), event["output"]
         diff = edit_diff(call.tool, call.args, DIFF_LINES, output=output) if done else iter(())
         shown = diff_texts(diff, LINE_CHARS)
-        output = () if shown else first_lines(output, LINE_CHARS)
+        told = shown or (done and call.tool == REACH_HOST)  # its result is for the model
+        output = () if told else first_lines(output, LINE_CHARS)
         for text in (*shown, *(Text(one, style="dim") for one in output)):
             self.console.print(Padding(text, (0, 0, 0, 4)))
 
@@ -157,10 +159,11 @@ class ScreenSink(TerminalSink):
     def _final(self, event: Mapping[str, Any]) -> None:
         self._print_block(self._blocks.finish())
         self._hide_live()
-        for call_id, call in self._calls.items():
+        for call in self._calls.values():
             self._line(f"[yellow]…[/] {escape(call.line)}")
-            if printed := self._printed.get(call_id):
-                self.console.print(Padding(Text(printed[:LINE_CHARS], style="dim"), (0, 0, 0, 4)))
+            if call.printed:
+                printed = Text(call.printed[:LINE_CHARS], style="dim")
+                self.console.print(Padding(printed, (0, 0, 0, 4)))
         self._calls.clear()
         super()._final(event)
 
@@ -234,10 +237,10 @@ class ScreenSink(TerminalSink):
             yield Rendered(tail[-TAIL_CHARS:], max(3, options.size.height // 2))
         now = time.monotonic()
         frame = self._spinner.render(now)
-        calls = list(self._calls.items())
-        for call_id, call in calls[:RUNNING_CALLS]:
+        calls = list(self._calls.values())
+        for call in calls[:RUNNING_CALLS]:
             newest = newest_output(self._thread, _RESOURCES.get(call.tool, ""))
-            newest = self._printed[call_id] = newest or self._printed.get(call_id, "")
+            call.printed = newest or call.printed
             done = Text.assemble((_duration(now - call.started), "dim"))
             yield _row(options.max_width, frame, Text(call.line), done, Text(newest, style="dim"))
         if calls[RUNNING_CALLS:]:

@@ -96,6 +96,8 @@ class TerminalSink:
         """Whether the open question is about a plan."""
         self.question = ""
         """Id of the one that was shown or asked last."""
+        self.asked: dict[str, int] = {}
+        """The numbers of the questions that wait together, by their ids."""
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event, unless it is only for programs."""
@@ -112,15 +114,17 @@ class TerminalSink:
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         self.workspace, self.started = str(event["workspace"]), time.monotonic()
-        self.checklist, self.reviewing = Checklist(), False
+        self.checklist, self.reviewing, self.asked = Checklist(), False, {}
 
     def name_question(self, asked: Mapping[str, Any]) -> None:
-        """Name the call that the next prompt is about, if another was shown after it."""
-        if self.question != asked["id"]:
+        """Name the call that the next prompt is about, if several wait or another was shown."""
+        number, many = self.asked.get(asked["id"], 1), len(self.asked)
+        if many > 1 or self.question != asked["id"]:
             titles = [describe_call(one["tool"], one["args"]) for one in asked["calls"]]
             what = "; ".join(titles) or " ".join(asked["question"].split())
+            what = f"Question {number} of {many}: {what}" if many > 1 else what
             self._line(f"{label(asked)}[magenta]? {escape(printable(what))}[/]")
-        self.question = asked["id"]
+        self.question, self.asked = asked["id"], self.asked if number < many else {}
 
     def _think_start(self, event: Mapping[str, Any]) -> None:
         if not event.get("plan_step"):  # a subagent counts its own
@@ -147,7 +151,7 @@ class TerminalSink:
         shown = printable(json.dumps(event["args"], ensure_ascii=False))
         shown = shown if len(shown) <= 160 else f"{shown[:160]}…"
         self._doing(event, event["tool"])
-        place = label(event) or f"[cyan]{self.step}[/] "
+        place = label(event) or (f"[cyan]{self.step}[/] " if self.step else "")  # resumed in a step
         self._line(f"{place}[bold]{escape(event['tool'])}[/] {escape(shown)}")
 
     def _tool_end(self, event: Mapping[str, Any]) -> None:
@@ -182,6 +186,7 @@ class TerminalSink:
     def _interrupt(self, event: Mapping[str, Any]) -> None:
         self._line(f"{label(event)}[magenta]? {escape(printable(event['question']))}[/]")
         self.question = event["id"]
+        self.asked.setdefault(event["id"], len(self.asked) + 1)
         self.reviewing = is_plan_request(event)
         if self.reviewing:
             return  # the question shows the plan as people read it
