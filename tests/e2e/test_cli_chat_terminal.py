@@ -33,7 +33,7 @@ def test_openmanus_alone_opens_the_chat(cli: Cli, model: OpenAIServer) -> None:
         terminal.type("first line\x1b\rsecond line\r")
         terminal.see("finished (answer) · 1 step · 120 tokens (40 cached) · $")
         assert "Hello\n\nThis is bold.\n\n • one\n • two\n" in terminal.screen
-        terminal.see("openai:test-model · context 0% · $0.0")
+        terminal.see("openai:test-model · context 0% · $0")
         terminal.see(" · workspace/")
         terminal.type("\x1b[A")  # the arrow up
         terminal.see("  second line\n\n\n")
@@ -202,8 +202,9 @@ def test_the_plan_of_the_planning_tool_is_the_threads_plan(cli: Cli, model: Open
         terminal.type("plan it\r")
         terminal.see("Planned.")
         terminal.type("/plan\r")
-        terminal.see("0. look (not started)")
+        terminal.see("0: look (not started)")
         terminal.type("/exit\r")
+        terminal.see("Continue with: openmanus chat --thread ")
         assert terminal.finish() == 0
 
 

@@ -22,8 +22,10 @@ def test_the_checklist_lives_on_a_terminal_and_in_the_workspace(
         text = (cli.workspace / "plan.md").read_text("utf-8")
         (cli.workspace / "go").touch()
         assert terminal.finish() == 0
-    assert re.search(r"- \[x\] 0\. left \(completed; [\d.]+ s; \$[\d.]+; manus\)\n  > a: ", text)
-    assert "- [→] 2. join (in progress; manus; after a, b; done when file: c.txt)" in text
+    assert re.search(
+        r"- \[x\] \*\*a\*\*: left \(completed; [\d.]+ s; \$[\d.]+; manus\)\n  > a: ", text
+    )
+    assert "- [→] **c**: join (in progress; manus; after a, b; done when file: c.txt)" in text
     assert "3 of 3 steps completed" in (cli.workspace / "plan.md").read_text("utf-8")
     end = terminal.shown[terminal.shown.rindex("[✓] a ") :]
     for row in (r"\[✓\] a left +manus +[\d.]+ s +\$[\d.]+", r"\[✓\] c join +manus +[\d.]+ s"):
