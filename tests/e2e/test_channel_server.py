@@ -159,6 +159,14 @@ async def test_a_package_brings_a_kind_of_channel(served: Served, model: OpenAIS
     assert [one.read_text() for one in (desk / "out").iterdir()] == ["Hello Anna."]
 
 
+def test_the_command_tests_slack(cli: Cli, slack_api: slack.Slack) -> None:
+    kind = f'kind = "slack"\nurl = "{slack_api.server.url}/api"\nsecret = "s"\n'
+    configure(f'{kind}token = "{slack.TOKEN}"', cli.root / "config" / "openmanus")
+    shown = cli.run("channels", "test", "chat", "--send", "C7")
+    assert "as bot (UBOT) in Test." in shown.stdout, shown.stderr
+    assert [one["channel"] for one in slack_api.sent] == ["C7"]
+
+
 def test_the_command_lists_and_tests_channels(cli: Cli, telegram: Telegram) -> None:
     cli.env["TELEGRAM_TOKEN"] = TOKEN
     configure(telegram_settings(telegram), cli.root / "config" / "openmanus")

@@ -81,7 +81,7 @@ class _Handler(SilentHandler):
             return
         kind = self.headers.get("Content-Type", "")
         form: dict[str, Any] = {} if "json" in kind else dict(parse_qsl(body.decode()))
-        self._call(method, form or json.loads(body))
+        self._call(method, form or json.loads(body or b"{}"))
 
     def _call(self, method: str, given: dict[str, Any]) -> None:
         slack = self.slack
