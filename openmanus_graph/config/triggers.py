@@ -36,6 +36,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
 """The fields of events whose form is ours."""
 CHANNEL_PREFIX = "channel/"
 """Begins the names of the triggers that channels are."""
+_PLAIN = re.compile(r"true|false|(0|[1-9]\d*)(\.\d+)?")
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,63}")
 
 
@@ -201,16 +202,14 @@ def add_trigger(name: str, given: Mapping[str, str]) -> Path:
 
     ConfigError: a value is wrong, or there is a trigger of this name.
     """
-    kinds = {each.name: str(each.type) for each in fields(Trigger)}
-    lines = [f"[triggers.{name}]"]
+    kinds, values = {each.name: str(each.type) for each in fields(Trigger)}, dict[str, Any]()
     for key, value in given.items():
-        parts: Any = value.split(",") if "tuple" in kinds.get(key, "") else value
-        plain = re.search(r"\b(int|float|bool)\b", kinds.get(key, ""))
-        lines.append(f"{key} = {value if plain else json.dumps(parts, ensure_ascii=False)}")
-    path, layer = config_home() / CONFIG_FILE, Layer()
-    known = read_automation()
+        plain = re.search(r"\b(int|float|bool)\b", kinds.get(key, "")) and _PLAIN.fullmatch(value)
+        parts = value.split(",") if "tuple" in kinds.get(key, "") else value
+        values[key] = json.loads(value) if plain else parts
+    path, layer, known = config_home() / CONFIG_FILE, Layer(), read_automation()
     try:
-        layer.read(tomllib.loads("\n".join(lines)))
+        layer.read({"triggers": {name: values}})
         _require(not layer.problems, "; ".join(layer.problems))
         _require(not layer.unknown, f"{', '.join(layer.unknown)}: there is no such key")
         trigger = replace(layer.values["triggers"][name], name=name)
@@ -222,7 +221,8 @@ def add_trigger(name: str, given: Mapping[str, str]) -> Path:
             raise ConfigError(f"it {error}") from error
         text = path.read_text("utf-8") if path.exists() else ""
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-        changed = "\n".join([*filter(None, [text.rstrip()]), "", *lines, ""]).lstrip()
+        lines = [f"{key} = {json.dumps(one, ensure_ascii=False)}\n" for key, one in values.items()]
+        changed = f"{text.rstrip()}\n\n[triggers.{name}]\n{''.join(lines)}".lstrip()
         tomllib.loads(changed)
     except (OSError, ValueError, ConfigError) as error:
         raise ConfigError(f"The trigger {name} was not added: {error}") from error
