@@ -38,6 +38,7 @@ from openmanus_graph.interfaces.triggers.channels import (
     UncertainError,
 )
 from openmanus_graph.interfaces.triggers.mail_channel import MailChannel
+from openmanus_graph.interfaces.triggers.overview import waiting
 from openmanus_graph.interfaces.triggers.processing import Processing
 from openmanus_graph.interfaces.triggers.slack import SlackChannel
 from openmanus_graph.interfaces.triggers.telegram import TelegramChannel, split
@@ -418,6 +419,30 @@ def test_a_mail_answers_only_with_the_questions_code(table: Deliveries) -> None:
     for text in (f"approve {code}", f"approve\r\n\r\n> reply with: `approve {code}`"):
         event = answer(text, text)
         assert (event.fields["_question"], event.fields["text"]) == ("a" * 32, "approve")
+
+
+async def test_the_inbox_shows_what_can_be_tried_again(table: Deliveries) -> None:
+    for number, event in enumerate(({}, {"text": "x"})):  # the first one is of a deleted thread
+        one = table.receive(NAME, Event(f"k{number}", event), NOW)
+        table.change(one, state="dead", reason="It failed.")
+    (row,) = await waiting(None)
+    assert row["answer"] == "openmanus triggers replay 2 [--dismiss]"
+
+
+@pytest.mark.parametrize(
+    ("given", "question", "approval"),
+    [
+        ({"trust": True}, True, True),
+        ({}, True, False),
+        ({"allow": (), "trust": True}, False, False),
+    ],
+)
+def test_a_channel_offers_only_answers_that_it_takes(
+    given: dict[str, Any], question: bool, approval: bool
+) -> None:
+    kept = settings("mail", **given)
+    found = [conversations.may_answer(kept, kind) for kind in ("question", "approval")]
+    assert found == [question, approval]
 
 
 async def test_smtp_answers_tell_what_was_not_sent() -> None:

@@ -21,7 +21,13 @@ from openmanus_graph.config.triggers import add_trigger, read_automation
 from openmanus_graph.errors import ConfigError
 from openmanus_graph.interfaces.service.accounts import Refused
 from openmanus_graph.interfaces.triggers import mail, sources
-from openmanus_graph.interfaces.triggers.tasks import EventError, options_of, task_of
+from openmanus_graph.interfaces.triggers.tasks import (
+    MOST_TITLE_CHARS,
+    EventError,
+    options_of,
+    task_of,
+    title_of,
+)
 from openmanus_graph.safety.policy import ProposedCall, evaluate_policy
 from openmanus_graph.safety.unquoted_text import unquoted_text
 from openmanus_graph.state.addresses import DatabaseUrl
@@ -186,6 +192,13 @@ def test_values_of_an_event_are_data() -> None:
     assert (opened, closed) == (1, 2)
 
 
+def test_the_title_of_a_run_has_the_values_and_is_one_line() -> None:
+    event = {"issue": {"title": "It\nbreaks"}, "text": "Hello\n there", "from": "7"}
+    assert title_of(trigger(task="Look at {issue.title}, {no}."), event) == "Look at It breaks, ."
+    assert title_of(trigger(kind="channel", task="Answer {from}."), event) == "Hello there"
+    assert len(title_of(trigger(task="{text}"), {"text": "x" * 9000})) == MOST_TITLE_CHARS
+
+
 def test_a_slot_is_ours() -> None:
     message = task_of(trigger(kind="schedule", task="Report {date}."), {"date": "2026-01-02"})
     assert (message.text, message.origin()) == ("Report 2026-01-02.", None)
@@ -292,11 +305,16 @@ def test_a_trigger_is_added_to_the_rest_of_the_configuration(
         ("new", given, "there is a trigger of this name"),
         ("other", {**given, "colour": "red"}, "there is no such key"),
         ("other", {**given, "kind": "comet"}, "kind"),
-        ("o.th", given, "no"),
+        ("o.th", given, "needs a name of letters"),
+        ("other", {**given, "max_steps": "abc"}, "triggers.other.max_steps: Input should be"),
+        ("other", {**given, "kind": ""}, "kind"),
     ):
         with pytest.raises(ConfigError, match=why):
             add_trigger(name, values)
     assert list(read_automation().triggers) == ["new"]
+    configure("[triggers.new]\n[triggers.new]\n")
+    with pytest.raises(ConfigError, match=r"two tables \[triggers\.new\]; .* the one at line 2"):
+        read_automation()
 
 
 def test_an_event_is_stored_once_and_its_key_outlives_the_thread(table: Deliveries) -> None:
@@ -308,6 +326,20 @@ def test_an_event_is_stored_once_and_its_key_outlives_the_thread(table: Deliveri
     assert (after.number, after.state, dict(after.event)) == (one.number, "dead", {})
     with pytest.raises(ConfigError, match="while its event is kept"):
         table.replay(after.number)
+
+
+def test_a_person_dismisses_a_dead_delivery_and_may_try_it_later(table: Deliveries) -> None:
+    one = table.receive("t", Event("k", {"a": 1}), 1.0)
+    with pytest.raises(ConfigError, match="is claimed"):
+        table.replay(one.number, "skipped")
+    table.change(one, state="dead", reason="It failed.")
+    with pytest.raises(ConfigError, match="Only an unknown one can have arrived"):
+        table.replay(one.number, "delivered")
+    table.replay(one.number, "skipped")
+    dismissed = table.find(one.number)
+    assert (dismissed.state, dismissed.reason) == ("skipped", "A person dismissed it.")
+    table.replay(one.number)
+    assert table.find(one.number).state == "claimed"
 
 
 def test_a_mark_moves_for_one_worker_only(table: Deliveries) -> None:
@@ -411,6 +443,7 @@ def test_a_mail_is_an_event_with_text_only() -> None:
     assert (found.fields["from"], found.fields["subject"]) == ("anna@example.org", "Grüße")
     assert found.fields["body"].strip() == "Please look."
     assert found.fields["attachments"].startswith("0.bin, 1.bin")
+    assert found.fields["attachments"].endswith(", 19.bin, and 10 more")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,9 @@ def read_mail(data: bytes) -> tuple[dict[str, list[str]], str, list[str]]:
         headers.setdefault(name.lower(), []).append(_header(str(value)))
     try:
         parts = list(_leaves(_parsed(data)))
-        attached = [_name(part) for part in parts if _is_attached(part)][:_MOST_ATTACHED]
+        attached = [_name(part) for part in parts if _is_attached(part)]
+        if (more := len(attached) - _MOST_ATTACHED) > 0:
+            attached[_MOST_ATTACHED:] = [f"and {more} more"]
         shown = [part for part in parts if not _is_attached(part)]
         return headers, _body(shown, lambda _: "(only HTML)"), attached
     except (RecursionError, ValueError, LookupError):

@@ -21,6 +21,7 @@ from openmanus_graph.errors import ConfigError
 from openmanus_graph.state.triggers import Overlap
 
 State = Literal["claimed", "running", "done", "delivered", "skipped", "dead", "unknown_outcome"]
+Settled = Literal["delivered", "skipped"]
 _THREADS = uuid.UUID("6c1f2b0e-6f3c-5e0a-9a39-6a5d0c9b7f11")
 _COLUMNS = (
     "number, trigger, key, thread, event, state, attempts, result, sending, asked, reason, received"
@@ -168,19 +169,20 @@ class Deliveries:
         change = f"UPDATE deliveries SET {names} WHERE number = ? AND {_OPEN}"
         self._run(change, (*columns.values(), one.number))
 
-    def replay(self, number: int, *, as_sent: bool = False) -> None:
-        """Open a delivery again that has ended without its effect, or note that it had its effect.
+    def replay(self, number: int, end: Settled | None = None) -> None:
+        """Open a delivery again that has ended without its effect, or note how a person ends it.
 
         ConfigError: it has not ended so.
         """
         one = self.find(number)
-        state = "delivered" if as_sent else "done" if one.result else "claimed"
-        is_unknown = one.state == "unknown_outcome" or not as_sent
+        state = end or ("done" if one.result else "claimed")
+        reason = "A person dismissed it." if end == "skipped" else ""
+        is_unknown = one.state == "unknown_outcome" or end != "delivered"
         if not is_unknown or not self._run(
             "UPDATE deliveries SET state = ?, attempts = 0, next_try = 0, sending = 0,"
-            " asked = '', reason = '' WHERE number = ? AND event <> '{}'"
+            " asked = '', reason = ? WHERE number = ? AND event <> '{}'"
             " AND state IN ('skipped', 'dead', 'unknown_outcome') RETURNING number",
-            (state, number),
+            (state, reason, number),
         ):
             raise ConfigError(
                 f"Delivery {number} is {one.state}. One that is dead, skipped or of unknown outcome"

@@ -36,7 +36,7 @@ def add(
     ],
 ) -> int:
     """Write a trigger into your configuration, after checking it."""
-    path = add_trigger(name, dict(one.split("=", 1) for one in values if "=" in one))
+    path = add_trigger(name, dict(one.partition("=")[::2] for one in values))
     sys.stderr.write(f"Added the trigger {name} to {path}. `openmanus serve` runs it.\n")
     return 0
 
@@ -74,10 +74,15 @@ _pausing("resume", "Begin runs of a paused trigger again.", on=False)
 def check(name: TriggerName, event: EventOption = None) -> int:
     """Check a trigger, and print the task that an event would start. Nothing runs."""
     from openmanus_graph.graphs.catalog import check_agent
+    from openmanus_graph.interfaces.triggers import mail, sources
     from openmanus_graph.interfaces.triggers.tasks import task_of
 
     trigger = read_automation().trigger(name)
     check_agent(trigger.agent)
+    if trigger.kind == "folder":
+        sources.files_of(trigger)
+    elif trigger.kind == "mail":
+        mail.new_mails(trigger, None)
     if event is None and trigger.kind != "schedule":
         sys.stderr.write("The trigger can work. With --event FILE, its task is shown.\n")
     else:
@@ -139,11 +144,14 @@ def replay(
     sent: Annotated[
         bool, typer.Option("--sent", help="Only note that its answer has arrived.")
     ] = False,
+    dismiss: Annotated[
+        bool, typer.Option("--dismiss", help="Leave it, and take it out of the inbox.")
+    ] = False,
 ) -> int:
     """Try a delivery again that is dead, was skipped, or whose outcome is unknown."""
-    open_deliveries().replay(number, as_sent=sent)
-    done = "It counts as delivered." if sent else "`openmanus serve` tries it again."
-    sys.stderr.write(f"{done}\n")
+    open_deliveries().replay(number, "skipped" if dismiss else "delivered" if sent else None)
+    done = "It is dismissed." if dismiss else "It counts as delivered." if sent else ""
+    sys.stderr.write(f"{done or '`openmanus serve` tries it again.'}\n")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from openmanus_graph.backends.persistence.deliveries import Deliveries, open_deliveries
+from openmanus_graph.backends.persistence.deliveries import Deliveries, Settled, open_deliveries
 from openmanus_graph.config.triggers import CHANNEL_PREFIX, read_automation
 from openmanus_graph.errors import ConfigError, StorageError
 from openmanus_graph.interfaces.server import store
@@ -92,8 +92,8 @@ async def change_trigger(name: str, action: Literal["pause", "resume", "run"]) -
 
 
 @router.post("/app/api/deliveries/{number}/{action}", status_code=204)
-async def replay(number: int, action: Literal["replay", "sent"]) -> None:
-    await _administer(lambda table: table.replay(number, as_sent=action == "sent"))
+async def replay(number: int, action: Literal["replay"] | Settled) -> None:
+    await _administer(lambda table: table.replay(number, None if action == "replay" else action))
 
 
 async def _administer(change: Callable[[Deliveries], None]) -> None:

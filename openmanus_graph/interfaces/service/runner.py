@@ -67,6 +67,8 @@ class Run:
     graph_arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     trigger: str = "terminal"
     """What started it, for its usage."""
+    title: str = ""
+    """Of a new thread; the task if it is empty."""
 
 
 @dataclass(eq=False)
@@ -136,7 +138,8 @@ async def run_graph(
         if isinstance(given, dict):  # made by `user_message`; a resumed run has none
             message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
         begun = run.thread, run.agent, run.task, options, message
-        await asyncio.to_thread(threads.begin, *begun, trigger=run.trigger)
+        names = {"title": run.title, "trigger": run.trigger}
+        await asyncio.to_thread(threads.begin, *begun, **names)
         async with contextlib.AsyncExitStack() as opened:
             opened.enter_context(unobserved())
             checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))

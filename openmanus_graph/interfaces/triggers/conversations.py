@@ -102,6 +102,11 @@ def message_of(trigger: Trigger, channel: BaseChannel, one: Delivery) -> runs.Me
     return runs.Message(message.text, files, "")
 
 
+def may_answer(settings: Channel, kind: str) -> bool:
+    """Return whether a question of a kind can be answered by the channel that it is sent to."""
+    return bool(settings.allow) and (settings.trust or kind == "question")
+
+
 def answer_text(channel: BaseChannel, kind: str, text: str) -> str | None:
     """Return the text that answers a question of a kind; None: the sender may not answer it."""
     if channel.settings.trust:

@@ -13,6 +13,7 @@ from openmanus_graph.interfaces.triggers import sources
 from openmanus_graph.runtime.events import interrupt_event
 
 MOST_SHOWN = 100
+_SETTLES = {"unknown_outcome": "--sent | --dismiss", "dead": "--dismiss"}
 
 
 def overview(now: float) -> tuple[list[dict[str, Any]], list[str]]:
@@ -61,10 +62,10 @@ async def waiting(owner: str | None) -> list[dict[str, Any]]:
             "kind": one.state,
             "thread": one.thread,
             "what": f"{one.trigger}: {one.reason}",
-            "answer": f"openmanus triggers replay {one.number}",
+            "answer": f"openmanus triggers replay {one.number} [{_SETTLES[one.state]}]",
             "number": one.number,
         }
         for one in ends
-        if owner is None or users.get(one.trigger, "") == owner
+        if one.event and (owner is None or users.get(one.trigger, "") == owner)
     ]
     return rows

@@ -264,6 +264,7 @@ class Processing:
                 return given
 
             run = run_setup.make_run(one.thread, trigger.agent, task, options, first_input)
+            run = replace(run, title=tasks.title_of(trigger, one.event))
         else:
             run = run_setup.resuming_run(one.thread, run_setup.ResumeAnswer(), options)
 
@@ -309,15 +310,18 @@ class Processing:
     async def _send_question(self, question: Mapping[str, Any]) -> None:
         if self.channel is None:
             return
+        settings, is_decision = self.channel.settings, question["kind"] != "question"
         command = f"openmanus resume {self.one.thread} --id {question['id']}"
-        answers = [f"{command} --approve", f"{command} --reject"]
+        replies = ("--approve", "--reject") if is_decision else ("--answer TEXT",)
+        answers = [f"{command} {one}" for one in replies]
         details = self._details("waiting", question=question["id"], answer_with=answers)
         key = f"{self.one.full_key}/{question['id']}"
-        decides = question["kind"] != "question" and self.channel.settings.trust
+        may_answer = conversations.may_answer(settings, question["kind"])
         text, to = runs.question_text(question), conversations.where(self.channel, self.one)
-        if to and not decides and question["kind"] != "question":
-            text += "\n\nThis channel may not approve. Answer on the page or in a terminal."
-        asked = channels.Outgoing(key, text, (), details, to, str(question["id"]), decides)
+        if not may_answer and settings.kind != "webhook":  # which gets the commands
+            text += "\n\nThis channel may not answer it. Answer on the page or in a terminal."
+        identity, decides = str(question["id"]) if may_answer else "", may_answer and is_decision
+        asked = channels.Outgoing(key, text, (), details, to, identity, decides)
         try:
             await self.channel.deliver(asked)
         except channels.NotSentError as error:

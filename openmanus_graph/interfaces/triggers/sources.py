@@ -169,7 +169,7 @@ def look_at_folder(trigger: Trigger, table: Deliveries, now: float, before: Vers
     The first look only notes what is there. `before` is what the look before this one returned.
     ConfigError: the folder cannot be read.
     """
-    files, mark = _files(trigger), table.mark(trigger.name)
+    files, mark = files_of(trigger), table.mark(trigger.name)
     stored = read_object(mark)
     if stored is None:
         table.advance(trigger.name, mark, {"files": files, "changes": 0}, (), now)
@@ -191,7 +191,8 @@ def look_at_folder(trigger: Trigger, table: Deliveries, now: float, before: Vers
     return files
 
 
-def _files(trigger: Trigger) -> Versions:
+def files_of(trigger: Trigger) -> Versions:
+    """Return the files that count. Blocks. ConfigError: the folder cannot be read."""
     folder = Path(trigger.path).expanduser()
     try:
         descriptor = os.open(folder, OPEN_FOLDER)

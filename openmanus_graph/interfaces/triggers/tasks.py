@@ -12,7 +12,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.triggers import Trigger
 
-MOST_FIELD_CHARS = 100_000
+MOST_FIELD_CHARS, MOST_TITLE_CHARS = 100_000, 200
 
 
 class EventError(ConfigError):
@@ -44,6 +44,13 @@ def task_of(trigger: Trigger, event: Mapping[str, Any], files: tuple[Upload, ...
         f"{name}:\n{mark_untrusted(value or '')}" for name, value in values.items()
     )
     return Message(render("trigger_task", task=words, fields=fields), files, words)
+
+
+def title_of(trigger: Trigger, event: Mapping[str, Any]) -> str:
+    """Return a chat's message, or the filled template, as one line that is not too long."""
+    filled = FIELD.sub(lambda one: _value(event, one[1]) or "", trigger.task)
+    text = str(event["text"]) if trigger.kind == "channel" else filled
+    return " ".join(text.split())[:MOST_TITLE_CHARS]
 
 
 def _value(event: Mapping[str, Any], name: str) -> str | None:

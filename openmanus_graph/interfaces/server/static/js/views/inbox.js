@@ -38,11 +38,12 @@ export function createInbox(open) {
     fill(body,
       h("h3", {}, t("What waits for you")),
       waiting.length ? h("ul.cards", {}, waiting.map((row) => h("li", {}, h("span.tag", {}, KINDS[row.kind] ?? row.kind),
-        h("div.grow", {}, h("div.muted", {}, [row.title, triggers.find(({ thread }) => thread === row.thread)?.name].filter(Boolean).join(" · ")),
+        h("div.grow", {}, h("div.muted", {}, [row.title, !row.number && triggers.find(({ thread }) => thread === row.thread)?.name].filter(Boolean).join(" · ")),
           row.kind === "question" ? markdown(row.what.slice(0, MOST_CHARS)) : h("div.pre", {}, row.what.slice(0, MOST_CHARS))),
         h("div.buttons", {}, row.number && [
           button(t("Try again"), () => act(() => api.replay(row.number, "replay"))),
-          row.kind === "unknown_outcome" && button(t("It arrived"), () => act(() => api.replay(row.number, "sent")))],
+          row.kind === "unknown_outcome" && button(t("It arrived"), () => act(() => api.replay(row.number, "delivered"))),
+          button(t("Remove from inbox"), () => act(() => api.replay(row.number, "skipped")))],
         link(t("Open"), row.thread, "a.btn")))))
         : h("p.empty", { role: "status" }, t("Nothing waits for you.")),
       h("h3", {}, t("Triggers")),
@@ -53,7 +54,7 @@ export function createInbox(open) {
         h("div.buttons", {}, row.state === "active"
           ? button(t("Pause"), () => act(() => api.changeTrigger(row.name, "pause")))
           : button(t("Resume"), () => act(() => api.changeTrigger(row.name, "resume"))),
-        row.kind === "schedule" && button(t("Run now"), () => act(() => api.changeTrigger(row.name, "run"))))))),
+        row.kind === "schedule" && row.state === "active" && button(t("Run now"), () => act(() => api.changeTrigger(row.name, "run"))))))),
       problems.map((problem) => h("p.error", {}, problem)));
   }
 

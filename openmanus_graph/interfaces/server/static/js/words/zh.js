@@ -340,6 +340,7 @@ export const ZH = {
   "Open": "打开",
   "Try again": "重试",
   "It arrived": "已送达",
+  "Remove from inbox": "移出收件箱",
   "Triggers": "触发器",
   "Run now": "立即运行",
   "Approval": "审批",
