@@ -280,7 +280,7 @@ MAX_BYTES = 1 << 20
 SERVERS = "mcp.servers"
 OLD_CONFIG = "config/config.toml"
 """OpenManus's own file. One without a table `[llm]` belongs to another program."""
-_TWICE = re.compile(r"Cannot declare \('(.+)',?\) twice \((.+)\)")
+_TWICE = re.compile(r"Cannot declare \('(\w+)', '([^']+)'\) twice")
 _LLM_TABLE = re.compile(r"^[ \t]*(?:\[\s*llm\b|llm\s*[.=])", re.MULTILINE)
 
 
@@ -341,10 +341,8 @@ def read_layer(path: Path, within: Path | None) -> Layer | None:
     except ConfigError:
         raise
     except ValueError as error:  # also of a number with thousands of digits
-        kind, why = "JSON" if is_json else "TOML", str(error)
-        if twice := _TWICE.search(why):
-            name = twice[1].replace("', '", ".")
-            why = f"there are two tables [{name}]; rename or remove the one {twice[2]}"
+        kind = "JSON" if is_json else "TOML"
+        why = _TWICE.sub(r"there are two tables [\1.\2]; rename or remove one", str(error))
         raise ConfigError(f"{path} is not valid {kind}: {why}.") from error
     if layer.problems:
         raise ConfigError(f"{path}: {'; '.join(layer.problems)}.")

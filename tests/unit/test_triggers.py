@@ -313,7 +313,7 @@ def test_a_trigger_is_added_to_the_rest_of_the_configuration(
             add_trigger(name, values)
     assert list(read_automation().triggers) == ["new"]
     configure("[triggers.new]\n[triggers.new]\n")
-    with pytest.raises(ConfigError, match=r"two tables \[triggers\.new\]; .* the one at line 2"):
+    with pytest.raises(ConfigError, match=r"two tables \[triggers\.new\]; .* one .at line 2"):
         read_automation()
 
 

@@ -48,10 +48,9 @@ def list_triggers(as_json: JsonLinesOption = False) -> int:
     from openmanus_graph.interfaces.triggers.overview import overview
 
     rows, problems = overview(time.time())
+    none = "There are no triggers. Add one: openmanus triggers add NAME KEY=VALUE"
     show_rows(rows, ("name", "kind", "state", "next", "last", "thread"), as_json=as_json)
-    sys.stderr.writelines(f"{printable(problem)}\n" for problem in problems)
-    if not rows and not problems:
-        sys.stderr.write("There are no triggers. Add one: openmanus triggers add NAME KEY=VALUE\n")
+    sys.stderr.writelines(f"{printable(one)}\n" for one in problems or [none] * (not rows))
     return 0
 
 
@@ -182,10 +181,10 @@ def list_channels(as_json: JsonLinesOption = False) -> int:
         {"name": one.name, "kind": one.kind, "allow": ", ".join(one.allow), "trust": one.trust}
         for one in found.channels.values()
     ]
+    none = "There are no channels. Set one up: [channels.NAME] in config.toml"
     show_rows(rows, ("name", "kind", "allow", "trust"), as_json=as_json)
-    sys.stderr.writelines(f"{printable(problem)}\n" for problem in found.problems.values())
-    if not rows and not found.problems:
-        sys.stderr.write("There are no channels. Set one up: [channels.NAME] in config.toml\n")
+    problems = list(found.problems.values()) or [none] * (not rows)
+    sys.stderr.writelines(f"{printable(one)}\n" for one in problems)
     return 0
 
 

@@ -138,8 +138,7 @@ async def run_graph(
         if isinstance(given, dict):  # made by `user_message`; a resumed run has none
             message = cast("dict[str, list[HumanMessage]]", given)["messages"][-1]
         begun = run.thread, run.agent, run.task, options, message
-        names = {"title": run.title, "trigger": run.trigger}
-        await asyncio.to_thread(threads.begin, *begun, **names)
+        await asyncio.to_thread(threads.begin, *begun, title=run.title, trigger=run.trigger)
         async with contextlib.AsyncExitStack() as opened:
             opened.enter_context(unobserved())
             checkpointer = await opened.enter_async_context(open_checkpointer(settings.database))

@@ -12,7 +12,7 @@ from openmanus_graph.prompts import render
 from openmanus_graph.safety.unquoted_text import mark_untrusted
 from openmanus_graph.state.triggers import Trigger
 
-MOST_FIELD_CHARS, MOST_TITLE_CHARS = 100_000, 200
+MOST_FIELD_CHARS, MOST_TITLE_CHARS = 100_000, 100
 
 
 class EventError(ConfigError):
