@@ -36,7 +36,8 @@ def add(
     ],
 ) -> int:
     """Write a trigger into your configuration, after checking it."""
-    path = add_trigger(name, dict(one.partition("=")[::2] for one in values))
+    given = {key: value for key, _, value in (one.partition("=") for one in values)}
+    path = add_trigger(name, given)
     sys.stderr.write(f"Added the trigger {name} to {path}. `openmanus serve` runs it.\n")
     return 0
 
