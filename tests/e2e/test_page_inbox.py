@@ -42,7 +42,7 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
     tab = at.tab()
     tab.page.get_by_role("button", name=OPEN).click()
     dialog = tab.page.get_by_role("dialog", name=OPEN)
-    row = dialog.get_by_role("listitem").filter(has=tab.page.get_by_role("button", name="Run now"))
+    row = dialog.get_by_role("listitem").filter(has=tab.page.get_by_text("daily", exact=True))
     expect(row).to_contain_text(re.compile(r"Active.*8:00"))
     expect(dialog).to_contain_text("[triggers.odd] needs the path of a folder.")
     row.get_by_role("button", name="Run now").click()
@@ -58,6 +58,7 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
     assert violations(tab) == []
     row.get_by_role("button", name="Pause").click()
     expect(row).to_contain_text("Paused")
+    expect(row.get_by_role("button", name="Run now")).to_have_count(0)
     waiting.get_by_role("link", name="Open").click()
     expect(dialog).not_to_be_visible()
     expect(tab.page.get_by_text("Which <b>colour</b>?").first).to_be_visible()
