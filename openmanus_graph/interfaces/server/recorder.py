@@ -295,7 +295,7 @@ async def replay_events(thread: str, until: str | None = None) -> list[Numbered]
     if until is None:
         events = [*thread_view.stored_events(known, values, runs)]
     else:
-        before = itertools.takewhile(lambda one: one.id != until, values["messages"])
+        before = [*itertools.takewhile(lambda one: one.id != until, values["messages"])]
         events = [*thread_view.events_from_messages(known, before)]
     if known.status not in ("running", "interrupted"):
         events += await store.open_questions(thread, known.agent)
