@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -393,8 +393,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
+def changed_object(
+    path: Path, *, mode: int, parse: Callable[[str], Any] = json.loads
+) -> Generator[dict[str, Any]]:
     """Let the block change a JSON file's object, one process at a time. Blocks.
+
+    `parse_json` also takes comments, which are lost then.
 
     Raises ConfigError if the file is damaged, because its other entries would be lost, or cannot be
     read or written.
@@ -405,7 +409,7 @@ def changed_object(path: Path, *, mode: int) -> Generator[dict[str, Any]]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
-            found = _read(path)
+            found = _read(path, parse)
         except OSError as error:
             raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
         except ValueError as error:
@@ -434,14 +438,14 @@ def write_file(path: Path, text: str, *, mode: int) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
     """Return a file's object. ValueError: it holds none, by UnicodeDecodeError, too."""
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return {}
     try:
-        known: object = parse_json(text) if text.strip() else {}
+        known: object = parse(text) if text.strip() else {}
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(known, dict):

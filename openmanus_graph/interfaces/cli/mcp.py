@@ -350,7 +350,7 @@ def add_server(
     sys.stdout.write(_line(row))
     if row["ok"]:
         _keep_comments(path)
-        with files.changed_object(path, mode=0o600) as stored:
+        with files.changed_object(path, mode=0o600, parse=files.parse_json) as stored:
             stored.setdefault("mcpServers", {})[name] = table
             stored["inputs"] = [*as_list(stored.get("inputs")), *inputs.values()]
         sys.stderr.write(f"Added to {path}.\n")
@@ -384,7 +384,7 @@ def remove_server(name: NameArgument) -> int:
     """Remove a server from your mcp.json."""
     path = config_home() / "mcp.json"
     _keep_comments(path)
-    with files.changed_object(path, mode=0o600) as stored:
+    with files.changed_object(path, mode=0o600, parse=files.parse_json) as stored:
         tables = [as_object(stored.get(key)) for key in ("mcpServers", "servers")]
         if not [one for one in tables if one.pop(name, None) is not None]:
             raise ConfigError(f"{path} has no server {name!r}. `openmanus mcp list` lists all.")
