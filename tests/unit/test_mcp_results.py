@@ -70,6 +70,8 @@ def test_a_picture_is_saved_whole_in_whatever_form_it_is_sent(form: str, tmp_pat
         ("", "no picture"),
         (base64.b64encode(b"<html>Not found</html>").decode(), "no picture"),
         ("https://example.com/a.png", "not base64"),
+        (base64.b64encode(picture(0)[:-20]).decode(), "cut off"),
+        (base64.b64encode(picture(0)[:60]).decode(), "cut off"),
     ],
 )
 def test_what_is_no_picture_is_reported_and_not_saved(
@@ -80,6 +82,15 @@ def test_what_is_no_picture_is_reported_and_not_saved(
     assert "after" in seen.text
     assert not seen.images
     assert list(tmp_path.rglob("*.*")) == []
+
+
+@pytest.mark.parametrize("said", ["image/jpeg", "application/octet-stream", "", None])
+def test_a_picture_is_what_its_bytes_are(said: str | None, tmp_path: Path) -> None:
+    sent = block(FORMS["plain"](picture(0)), media_type=said or "")
+    if said is None:
+        del sent["mimeType"]
+    [saved] = observed({"content": [sent]}, tmp_path).images
+    assert saved.endswith(".png")
 
 
 def test_a_data_url_says_the_type_of_a_sound(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ MAX_PIXELS = 80_000_000  # of a picture that is decoded: as many take a third of
 _SHRINK = 0.75  # the factor for each side while a file is too large
 _QUALITY = 85
 _ORIENTATION, _UPRIGHT = 0x0112, 1
+CUT_OFF = "it is cut off or broken"
 _MODES = {"1", "L", "LA", "P", "RGB", "RGBA"}
 """Colour modes that all servers read; CMYK and 16 bits are not among them."""
 _DRAWN = {"PNG", "GIF", "BMP"}  # kinds for drawings and screenshots, whose edges a JPEG would blur
@@ -200,7 +201,7 @@ def read_picture(data: bytes) -> Picture:
         except (MemoryError, Image.DecompressionBombError) as error:
             raise ToolError("it has too many pixels") from error
         except Exception as error:  # decoders raise anything at hostile bytes
-            raise ToolError("it is cut off or broken") from error
+            raise ToolError(CUT_OFF) from error
 
 
 def _read(data: bytes, media_type: str) -> Picture:
@@ -213,7 +214,7 @@ def _read(data: bytes, media_type: str) -> Picture:
         width, height = opened.size
         kind = opened.format or ""
         if not width * height or (kind == "PNG" and b"IEND" not in data):  # decoded without it
-            raise ToolError("it is cut off or broken")
+            raise ToolError(CUT_OFF)
         opened.draft("", (MAX_SIDE, MAX_SIDE))  # large JPEGs are decoded smaller than they are
         if opened.width * opened.height > MAX_PIXELS:
             raise ToolError(f"it has too many pixels ({width} x {height})")

@@ -18,8 +18,9 @@ from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
-from openmanus_graph.backends.files.file_content import image_type
+from openmanus_graph.backends.files.file_content import CUT_OFF, image_type, read_picture
 from openmanus_graph.backends.mcp.listed_tools import SCHEMA_KEY, TASK_KEY
+from openmanus_graph.errors import ToolError
 from openmanus_graph.runtime.workspace import Workspace, put_file
 from openmanus_graph.state.json_values import as_list, as_object, json_or
 from openmanus_graph.state.tool_traits import Observation
@@ -93,6 +94,8 @@ def _repair_tool(tool: dict[str, Any]) -> dict[str, Any]:
 def _repair_block(block: Any) -> dict[str, Any]:
     """Return a content block. One that the protocol does not know becomes its JSON as text."""
     found = as_object(block)
+    if found.get("type") in ("image", "audio") and found.get("mimeType") is None:
+        found = {**found, "mimeType": ""}
     needed = _REQUIRED_FIELDS.get(str(found.get("type")), {})
     if needed and all(isinstance(found.get(name), kind) for name, kind in needed.items()):
         return {key: value for key, value in found.items() if key not in _UNUSED_FIELDS}
@@ -173,8 +176,10 @@ class _BlockRenderer:
             data, media_type = _decoded(encoded, media_type)
         except ValueError as error:
             return f"({kind} that was not saved: {error})"
-        if kind == "image" and not (data and (image_type(data) or b"<svg" in data[:1000])):
-            return f"({kind} that was not saved: its {len(data)} bytes are no picture)"
+        if kind == "image" and (problem := _picture_problem(data)):
+            return f"({kind} that was not saved: {problem})"
+        if kind == "image":
+            media_type = image_type(data) or media_type  # servers say another one, or none
         digest = hashlib.sha256(data).hexdigest()[:8]
         name = f"{FOLDER}/{self._tool.removeprefix('mcp_')}-{digest}{_suffix(media_type, uri)}"
         try:
@@ -201,6 +206,19 @@ def _decoded(encoded: str, media_type: str) -> tuple[bytes, str]:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True), media_type
     except binascii.Error as error:
         raise ValueError(f"it is not base64 ({error})") from error
+
+
+def _picture_problem(data: bytes) -> str:
+    """Return why bytes are no whole picture. One that models cannot see may be whole."""
+    if b"<svg" in data[:1000]:
+        return ""
+    if image_type(data) is None:
+        return f"its {len(data)} bytes are no picture"
+    try:
+        read_picture(data)
+    except ToolError as error:
+        return CUT_OFF if str(error) == CUT_OFF else ""
+    return ""
 
 
 def _suffix(media_type: str, uri: str) -> str:
