@@ -199,9 +199,9 @@ def test_each_of_several_prompts_names_its_call_and_escape_leaves(
     with Terminal(cli, "chat", "--workspace", "files") as terminal:
         terminal.see("> ")
         terminal.type("do it\r")
-        terminal.see("? $ echo one >> log\n[a]pprove")
+        terminal.see("Question 1 of 2: $ echo one >> log\n↑↓ or type [a]pprove")
         terminal.type("a\r")
-        terminal.see("? $ echo two >> log\n[a]pprove")
+        terminal.see("Question 2 of 2: $ echo two >> log\n↑↓ or type [a]pprove")
         terminal.type("\x1b")
         terminal.see("Continue with: /approve, or /resume")
         assert not (cli.workspace / "log").exists()

@@ -65,7 +65,7 @@ def test_a_server_json_is_shown_with_what_it_wants(bare_cli: Cli) -> None:
     bare_cli.write("server.json", json.dumps(described))
     with Terminal(bare_cli, "mcp", "add", "time", "--from", "server.json") as terminal:
         terminal.see("uvx mcp-server-time==2026.10.1")
-        terminal.see("It gets the variables KEY.")
+        terminal.see("It gets the variables KEY=${input:time-KEY}")
         terminal.type("n\r")
         assert terminal.finish() == 1
     assert stored(bare_cli) == {}

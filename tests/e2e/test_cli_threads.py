@@ -150,7 +150,7 @@ def test_a_shown_id_continues_its_thread_and_a_name_may_begin_like_another(
         assert terminal.finish() == 0
         assert "say one thing" in terminal.screen
         assert (
-            "\nwrite it            1     100%        100     40%          20   " in terminal.screen
+            "\nwrite it               1     100%        100     40%          20  " in terminal.screen
         )
 
 

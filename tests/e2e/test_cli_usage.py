@@ -19,7 +19,7 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "empty task": (("run", ""), ["empty"]),
     "blank task": (("run", " \n\t "), ["empty"]),
     "empty stdin": (("run", "-"), ["empty"]),
-    "no task": (("run",), ["task"]),
+    "no task": (("run",), ["TASK"]),
     "no command": (("fly",), ["fly"]),
     "unknown option": (("run", "x", "--modle", "y"), ["--modle"]),
     "unknown agent": (("run", "x", "--agent", "nobody"), ["nobody", "manus"]),

@@ -41,7 +41,7 @@ SHOWN = {
         *("manus · after weather, days", "python_execute", "58 rides more than one of the week"),
         *("data:image/png;base64,", "visualization/Warm_days_bring_rides.png"),
         *("data:image/png;base64,", "visualization/Weekends_bring_more.png"),
-        "- [x] 2. Write summary.md",
+        *("- [x] ", "Write summary.md"),
     ),
     "04_your_own_tool_and_agent": ("Available: blue mug", "3 teapots", "sold out"),
     "05_approvals": (
