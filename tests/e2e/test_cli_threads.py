@@ -149,9 +149,8 @@ def test_a_shown_id_continues_its_thread_and_a_name_may_begin_like_another(
     with Terminal(cli, "usage", "--by", "model", columns=80) as terminal:
         assert terminal.finish() == 0
         assert "say one thing" in terminal.screen
-        assert (
-            "\nwrite it               1     100%        100     40%          20  " in terminal.screen
-        )
+        row = "\nwrite it               1     100%        100     40%          20  "
+        assert row in terminal.screen
 
 
 def test_the_list_loads_neither_graphs_nor_models(cli: Cli) -> None:
