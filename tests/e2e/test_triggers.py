@@ -4,9 +4,11 @@ import hashlib
 import hmac
 import json
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -127,3 +129,33 @@ def test_each_event_is_one_run_through_a_kill(place: Place, kind: str, kill: str
     if (kind, kill) == ("webhook", "stored"):
         dead = 0  # the server stores it, in `test_trigger_server.py`
     assert place.killed == dead
+
+
+@pytest.mark.parametrize(
+    ("status", "end", "sent"),
+    [(200, "delivered", 1), (503, "delivered", 1), (500, "unknown_outcome", 0)],
+)
+def test_what_became_of_an_answer_is_recorded_once_the_database_is_free(
+    place: Place, status: int, end: str, sent: int
+) -> None:
+    place.configure(
+        'kind = "webhook"\nsecret = "a secret"\ntask = "Ring for {n} once."', status=False
+    )
+    trigger = Trigger("webhook", "Ring for {n} once.", "t", secret=SecretStr("a secret"))
+    place.table.receive("t", webhook_event(trigger, *signed("n-1"), time.time()), time.time())
+    file = place.cli.home / "openmanus.db"
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+
+        def lock_once() -> None:
+            place.receiver.before_answer = lambda: None
+            other.execute("BEGIN IMMEDIATE")
+
+        place.receiver.statuses, place.receiver.before_answer = [status], lock_once
+        place.start()
+        log = place.cli.root / "worker.log"
+        until(lambda: log.exists() and "is not recorded yet" in log.read_text())
+        other.execute("ROLLBACK")
+    place.work_until(1)
+    assert place.table.history("t", 1)[0].state == end
+    assert len(place.receiver.messages) == sent
+    assert place.killed == 0

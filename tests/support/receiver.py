@@ -20,7 +20,7 @@ class Receiver:
         self.statuses: list[int] = []
         """Answers of the next requests; then 200."""
         self.before_answer: Callable[[], None] = lambda: None
-        """Called when a message was kept, before it is answered."""
+        """Called before a message is answered, and after it was kept."""
         self.server = LocalServer(partial(_Handler, self))
 
     def __enter__(self) -> "Receiver":
@@ -48,7 +48,7 @@ class _Handler(SilentHandler):
             self.receiver.bodies.append(body)
             self.receiver.headers.append({k.lower(): v for k, v in self.headers.items()})
             self.receiver.messages.append(json.loads(body))
-            self.receiver.before_answer()
+        self.receiver.before_answer()
         self._answer(status)
 
     def do_GET(self) -> None:  # the base class's name

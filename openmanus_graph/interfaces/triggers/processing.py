@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -370,12 +370,22 @@ class Processing:
         try:
             await channel.deliver(self._answer(channel))
         except channels.NotSentError as error:
-            await self._again(str(error), error.after_s)
+            note = partial(self._again, str(error), error.after_s)
         except Exception:  # a timeout, a broken connection: it may have arrived
             log.exception("sending %s was cut off", self.one.full_key)
-            await self._change(reason=CUT_OFF)
+            note = partial(self._change, reason=CUT_OFF)
         else:
-            await self._change(state="delivered", reason="")
+            note = partial(self._change, state="delivered", reason="")
+        await self._until_stored(note)
+
+    async def _until_stored(self, note: Callable[[], Awaitable[None]]) -> None:
+        """Record what became of a sending. Only this process knows, so it waits for a database."""
+        while True:
+            try:
+                return await note()
+            except StorageError as error:
+                log.warning("what became of %s is not recorded yet: %s", self.one.full_key, error)
+                await asyncio.sleep(BUSY_S)
 
     def _details(self, status: str, **more: Any) -> Mapping[str, Any]:
         """Return what a message says of the run to programs."""
