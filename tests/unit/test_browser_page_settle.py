@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import hashlib
+import os
+import signal
 from functools import partial
 
 import pytest
@@ -238,6 +240,19 @@ async def test_a_list_that_a_script_slides_open_is_awaited_beside_what_never_res
     tab: Tab,
 ) -> None:
     await tab.open("slides.html")
+    said = await tab.do(click, '"Open the list"')
+    assert all(f'button "{name}"' in said for name in ("First", "Second", "Third"))
+
+
+async def test_frames_that_a_busy_machine_draws_late_are_awaited(tab: Tab) -> None:
+    browser = tab.page.context.browser
+    assert browser is not None
+    session = await browser.new_browser_cdp_session()
+    found = await session.send("SystemInfo.getProcessInfo")
+    drawing = next(one["id"] for one in found["processInfo"] if one["type"] == "GPU")
+    signals = {"stop": signal.SIGSTOP, "go on": signal.SIGCONT}
+    tab.page.on("console", lambda message: os.kill(drawing, signals[message.text]))
+    await tab.open("slides.html?late")
     said = await tab.do(click, '"Open the list"')
     assert all(f'button "{name}"' in said for name in ("First", "Second", "Third"))
 

@@ -15,6 +15,8 @@ const LONGEST_MOVE = 1500; // ms after an action that transitions and animations
 const LONGEST_PAUSE = 400;
 const SHOWN_MS = 1000;
 const STILL_FRAMES = 3; // without a change: what is drawn in steps takes a frame for each
+const LONGEST_FRAME = 500;
+let draws = false; // whether frames are drawn
 let lastChange = performance.now(); // of anything but animations
 let markedAt = 0; // when the last action began
 let changes = 0; // since then
@@ -126,12 +128,13 @@ function bare() {
   );
 }
 
+// The next frame. A busy machine may take long to draw it, and a document out of view has none.
 const frame = () =>
   new Promise((resolve) => {
-    const timer = setTimeout(resolve, 50);
+    const timer = setTimeout(() => resolve((draws = false)), draws ? LONGEST_FRAME : 50);
     requestAnimationFrame(() => {
       clearTimeout(timer);
-      resolve();
+      resolve((draws = true));
     });
   });
 
