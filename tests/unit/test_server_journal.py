@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from openmanus_graph.errors import UnavailableError
 from openmanus_graph.interfaces.server import journal as journal_module
 from openmanus_graph.interfaces.server.journal import Journal
 from openmanus_graph.state.addresses import DATABASE, DatabaseUrl
+from tests.support.limits import BACKSTOP_S
 from tests.support.work import calls_in
 
 THREAD = "t"
@@ -246,6 +249,31 @@ async def test_a_full_disk_loses_no_event_that_is_in_memory(
     journal.add(THREAD, "run", "", notice("second"))
     await journal.release(THREAD)
     assert texts(await past(journal)) == ["first", "second"]
+
+
+async def test_a_follower_that_is_collected_while_an_event_is_added_blocks_nothing(
+    journal: Journal,
+) -> None:
+    class Collecting:
+        def __str__(self) -> str:
+            gc.collect()
+            return "collected"
+
+    await journal.acquire(THREAD)
+    following = journal.follow(THREAD, 0, 60)
+    await anext(following)
+    cycle: list[object] = [following]
+    cycle.append(cycle)
+    del following, cycle
+    event = {**notice("first"), "value": Collecting()}
+    adding = threading.Thread(target=journal.add, args=(THREAD, "run", "", event), daemon=True)
+    adding.start()
+    await asyncio.to_thread(adding.join, BACKSTOP_S)
+    assert not adding.is_alive()
+    assert texts(await past(journal)) == ["first"]
+    await journal.release(THREAD)
+    await asyncio.sleep(0)
+    assert not journal.running
 
 
 def test_an_event_costs_the_same_however_many_were_before(tmp_path: Path) -> None:

@@ -331,8 +331,14 @@ class Journal:
         try:
             yield changed
         finally:
-            with self._lock:
-                self._threads[thread].followers.discard(changed)
+            # Not at once: the garbage collector can end an abandoned follower anywhere, even in
+            # code that holds the lock.
+            self._loop.call_soon_threadsafe(self._unsubscribe, thread, changed)
+
+    def _unsubscribe(self, thread: str, changed: asyncio.Event) -> None:
+        with self._lock:
+            if buffer := self._threads.get(thread):
+                buffer.followers.discard(changed)
                 self._forget_if_idle(thread)
 
     def _forget_if_idle(self, thread: str) -> None:
