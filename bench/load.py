@@ -25,7 +25,9 @@ from tests.support.postgres import Postgres
 from tests.support.serving import Page, Served
 
 STEPS, LATENCY_S = 4, 5.0
-"""Model calls of a run, and what the model takes for each."""
+"""Model calls of a run, and what the model takes for each on average."""
+SPREAD = (0.6, 1.4)
+"""Of the model's time. Runs of one length would all end, and begin again, at the same moment."""
 PAUSE_S = 30.0
 """Of a user who reads, from what was opened last to the next list."""
 SETTLE_S = 20.0
@@ -99,7 +101,8 @@ class _Load:
     async def send_always(self, places: Iterator[Place]) -> None:
         while True:
             page = await self.read(*next(places))
-            await self.send(page, TASK.format(STEPS, LATENCY_S))
+            latency_s = LATENCY_S * random.uniform(*SPREAD)
+            await self.send(page, TASK.format(STEPS, round(latency_s, 1)))
 
     async def read_always(self, places: list[Place]) -> None:
         pauses = random.Random(id(places))
