@@ -143,7 +143,10 @@ def _ole_kind(file: BinaryIO, suffix: str) -> str:
     if "encrypted" in held:
         return suffix[1:] if suffix[1:] in office.KINDS else "docx"  # known when it is decrypted
     if old is None:
-        raise ToolError("It is a legacy Office file (OLE). Ask for a copy in a current format.")
+        raise ToolError(
+            "It begins like an old Office document or an Outlook mail, but its content is missing: "
+            "it is cut off, or of another program. Get it again, or in a current format."
+        )
     if old != "xls":
         raise ToolError(
             f"It is in the old .{old} format. Ask for a .{old}x copy, or convert it in bash if "

@@ -49,7 +49,8 @@ def open_pdf(file: BinaryIO, password: str | None, extras: Extras) -> Document:
             )  # fmt: skip
             raise ToolError(f"The PDF is encrypted, and the password is {asks}.") from error
         fault = "encrypted without a password" if "security" in reason else "damaged"
-        raise ToolError(f"The PDF is {fault}: {error}. Get another copy.") from error
+        reason = str(error).rstrip(".")
+        raise ToolError(f"The PDF is {fault}: {reason}. Get another copy.") from error
     with suppress(PdfiumError):  # a damaged form: the pages can still be read
         pdf.init_forms()
     return Document("PDF", "page", len(pdf), _Pages(pdf, extras).page)
