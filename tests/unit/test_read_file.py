@@ -555,7 +555,7 @@ def test_entities_that_multiply_are_an_error(read: Read, root: Path) -> None:
         ("Workbook", "probably damaged"),
         ("PowerPoint Document", r"old \.ppt format"),
         ("EncryptedPackage", "probably damaged"),
-        ("Other", "legacy Office file"),
+        ("Other", "begins like an old Office document"),
     ],
 )
 def test_legacy_and_encrypted_office_files_get_advice(
