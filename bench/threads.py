@@ -97,7 +97,7 @@ def fill(database: Database, threads: int, messages: int) -> None:
         ("INSERT INTO indexed_threads (thread) VALUES (?)", [(one,) for one in ids]),
         ("INSERT INTO owners (thread, owner) VALUES (?, ?)", owners),
     )
-    statement, _ = database.texts.adding("", [])
+    [(statement, _)] = database.texts.adding("", [])
     shared = "words" in statement
     add = f"INSERT INTO texts (number, text{', words' if shared else ''}) VALUES (?, ?"
     numbers = [row[0] for row in database.run("SELECT number FROM indexed_threads ORDER BY 1")]
@@ -105,7 +105,9 @@ def fill(database: Database, threads: int, messages: int) -> None:
         group = numbers[start : start + AT_ONCE]
         places = [(one << 24) + at for at in range(1, messages + 1) for one in group]
         # A row has the thread at its end, for which the number is here.
-        rows = [(place, *database.texts.adding("", [next(made)])[1][0][:-2]) for place in places]
+        rows = [
+            (place, *database.texts.adding("", [next(made)])[-1][1][0][:-2]) for place in places
+        ]
         database.run_many((f"{add}{', ?::tsvector' if shared else ''})", rows))
 
 

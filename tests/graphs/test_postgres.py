@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from openmanus_graph.backends.persistence.database import (
     close_databases,
     open_database,
 )
+from openmanus_graph.backends.persistence.journal import JournalTable
 from openmanus_graph.backends.persistence.threads import Threads
 from openmanus_graph.errors import StorageError, UnavailableError
 from openmanus_graph.interfaces.service.options import DATABASE_VARIABLE
@@ -48,6 +50,25 @@ def begin(database: Database, *names: str) -> list[str]:
     for name in names:
         threads.begin(name, "manus", "task", {}, None)
     return [thread.id for thread in threads.newest(99)]
+
+
+def test_texts_of_one_thread_that_are_written_at_one_moment_are_all_kept(
+    place: DatabaseUrl,
+) -> None:
+    workers = [open_database(place), open_database(again(place, "&application_name=other"))]
+    begin(workers[0], "t")
+    words = [[f"{name}{number}" for number in range(60)] for name in ("left", "right")]
+
+    def write(which: int) -> None:
+        table = JournalTable(workers[which])
+        for number, word in enumerate(words[which]):
+            table.write("t", [(1000 * which + number, "{}")], [word])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    found = Threads(workers[0])
+    missing = [one for one in sum(words, []) if not found.page(9, query=one)]
+    assert missing == []
 
 
 @pytest.mark.parametrize(

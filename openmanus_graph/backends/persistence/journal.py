@@ -33,7 +33,7 @@ class JournalTable:
                 " ON CONFLICT (thread, seq) DO UPDATE SET event = excluded.event",
                 [(thread, seq, event) for seq, event in events],
             ),
-            self._database.texts.adding(thread, texts),
+            *self._database.texts.adding(thread, texts),
             worker_of=thread,
         )
 

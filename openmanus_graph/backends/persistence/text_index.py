@@ -67,10 +67,13 @@ class TextIndex(ABC):
     def __init__(self, run: Callable[[str, Sequence[Any]], list[_Row]]) -> None:
         self._run = run
 
-    def adding(self, thread: str, said: Iterable[str]) -> tuple[str, list[_Row]]:
-        """Return the statement by which a thread is found by texts, and its rows of values."""
+    def adding(self, thread: str, said: Iterable[str]) -> list[tuple[str, list[_Row]]]:
+        """Return the statements by which a thread is found by texts, with their rows of values.
+
+        They belong in one transaction.
+        """
         pieces = (one for text in said for one in texts.pieces_of(text))
-        return self._add, [(one, *self._stored(one), thread, one) for one in pieces]
+        return [(self._add, [(one, *self._stored(one), thread, one) for one in pieces])]
 
     def _stored(self, piece: str) -> _Row:
         """Return what is stored with a piece of a text."""
@@ -182,6 +185,13 @@ class PostgresTextIndex(TextIndex):
         JOIN library_passages ON words @@ to_tsquery('english', term)
         WHERE number >= ? AND number < ? GROUP BY number
     """
+
+    @override
+    def adding(self, thread: str, said: Iterable[str]) -> list[tuple[str, list[_Row]]]:
+        # Else two transactions at one moment would choose the same next number.
+        locking = "SELECT 1 FROM indexed_threads WHERE thread = ? FOR UPDATE"
+        added = super().adding(thread, said)
+        return [(locking, [(thread,)]), *added] if added[0][1] else added
 
     @override
     def _stored(self, piece: str) -> _Row:

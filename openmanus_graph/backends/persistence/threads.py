@@ -210,7 +210,7 @@ class Threads:
         self.database.run_many(
             (f"{_TITLED} DO NOTHING", [_titled(thread, title or task)]),
             (INDEX_THREAD, [(thread,)]),
-            self.database.texts.adding(thread, [task] if message else []),
+            *self.database.texts.adding(thread, [task] if message else []),
             worker_of=thread,
         )
         self._run(
@@ -241,9 +241,9 @@ class Threads:
             if error is not None:
                 log.info("thread %s will not be found by its newest text: %s", thread, error)
 
-        statement, rows = self.database.texts.adding(thread, [text])
-        for row in rows:
-            self.database.run_later(statement, row, note, worker_of=thread)
+        for statement, rows in self.database.texts.adding(thread, [text]):
+            for row in rows:
+                self.database.run_later(statement, row, note, worker_of=thread)
 
     def end(self, thread: str, status: str) -> None:
         self._end_run(thread, status)  # first: after a crash the thread is ended again
