@@ -19,13 +19,14 @@ OPEN = "Inbox and triggers"
 
 @pytest.fixture
 def daily(at: Desk) -> Iterator[None]:
-    """Configure a schedule, and one that cannot work."""
+    """Configure a schedule, a trigger that cannot work, and a channel."""
     path = Path(at.served.env["XDG_CONFIG_HOME"]) / "openmanus" / "config.toml"
     before = path.read_text() if path.exists() else None
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f'{before or ""}\n[triggers.daily]\nkind = "schedule"\ncron = "0 8 * * *"\n'
         'task = "Report <b>{date}</b>."\n[triggers.odd]\nkind = "folder"\ntask = "x"\n'
+        '[channels.phone]\nkind = "telegram"\ntoken = "1:x"\nsecret = "s"\nallow = ["7"]\n'
     )
     yield
     if before is None:
@@ -46,7 +47,7 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
     expect(row).to_contain_text(re.compile(r"Active.*8:00"))
     expect(dialog).to_contain_text("[triggers.odd] needs the path of a folder.")
     row.get_by_role("button", name="Run now").click()
-    waiting = dialog.get_by_role("listitem").filter(has_text="Which")
+    waiting = dialog.get_by_role("listitem").filter(has_text="Which <b>")
 
     def is_asked() -> bool:
         dialog.get_by_role("button", name="Refresh").click()
@@ -56,8 +57,10 @@ def test_a_trigger_is_run_paused_and_its_question_found_in_the_inbox(at: Desk, d
     expect(waiting).to_contain_text(re.compile(r"Report <b>.*daily"))
     expect(row.get_by_role("link")).to_have_text("waits for you")
     assert violations(tab) == []
-    row.get_by_role("button", name="Pause").click()
-    expect(row).to_contain_text("Paused")
+    chat = dialog.get_by_role("listitem").filter(has_text="channel/phone")
+    for one in (row, chat):
+        one.get_by_role("button", name="Pause").click()
+        expect(one).to_contain_text("Paused")
     expect(row.get_by_role("button", name="Run now")).to_have_count(0)
     waiting.get_by_role("link", name="Open").click()
     expect(dialog).not_to_be_visible()

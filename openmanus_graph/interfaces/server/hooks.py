@@ -77,7 +77,7 @@ async def show_inbox() -> dict[str, Any]:
     return {"waiting": await waiting(user.name), "triggers": rows, "problems": problems}
 
 
-@router.post("/app/api/triggers/{name}/{action}", status_code=204)
+@router.post("/app/api/triggers/{name:path}/{action}", status_code=204)
 async def change_trigger(name: str, action: Literal["pause", "resume", "run"]) -> None:
     """Pause or resume a trigger, or run a schedule now."""
 
