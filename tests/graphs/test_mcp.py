@@ -24,6 +24,7 @@ from openmanus_graph.state.context import PolicyRule
 from tests.support.cli import until
 from tests.support.graphs import Answer, Ran, calls, run_graph, scripted
 from tests.support.mcp_servers import Kind, Refusing, raw, sdk_server
+from tests.support.processes import line_of
 from tests.support.static_site import serving
 
 pytestmark = pytest.mark.usefixtures("no_blocking")
@@ -57,11 +58,7 @@ def last(messages: list[BaseMessage]) -> str:
 
 def children() -> list[psutil.Process]:
     found = psutil.Process().children(recursive=True)
-    return [
-        child
-        for child in found
-        if child.status() != psutil.STATUS_ZOMBIE and any("mcp_" in one for one in child.cmdline())
-    ]
+    return [child for child in found if "mcp_" in line_of(child)]
 
 
 @pytest.mark.parametrize("kind", ["stdio", "http", "sse"])

@@ -7,6 +7,7 @@ import psutil
 from openmanus_graph.graphs.planning import build_planning_graph
 from tests.support.graphs import Ran, run_graph
 from tests.support.planning import PlanBrain, plan_call, use
+from tests.support.processes import line_of
 
 REMEMBER = "import os\nmine = os.getpid(), {step!r}\nmine"
 RECALL = "mine"
@@ -53,7 +54,7 @@ async def test_a_step_that_runs_no_python_starts_no_kernel() -> None:
         if messages[-1].type == "human":
             return use("bash", command="echo done")
         now = psutil.Process().children(recursive=True)
-        began.extend(" ".join(process.cmdline()) for process in now if process not in before)
+        began.extend(line_of(process) for process in now if process not in before)
         return "done"
 
     await run_graph(build_planning_graph(), model=PlanBrain([plan_call("one")], work).model())

@@ -1,5 +1,6 @@
 """Calling `computer_use` as a model does, without a graph, and programs for its desktop."""
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -59,5 +60,8 @@ def install_programs(*names: str) -> None:
 
 def below(process: int, name: str) -> list[psutil.Process]:
     """Return the processes of that name that a process has started."""
-    started = psutil.Process(process).children(recursive=True)
-    return [one for one in started if one.name() == name]
+    found: list[psutil.Process] = []
+    for one in psutil.Process(process).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            found += [one] if one.name() == name else []
+    return found

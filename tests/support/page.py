@@ -16,6 +16,7 @@ from openmanus_graph.backends.browser.browsers import find_browser
 from tests.support.cli import KEY
 from tests.support.limits import BACKSTOP_S
 from tests.support.openai_server import OpenAIServer
+from tests.support.processes import line_of
 from tests.support.serving import Served
 from tests.support.zygote import Zygote
 
@@ -214,7 +215,7 @@ class Tab:
         tabs = [
             process.memory_full_info().uss
             for process in psutil.Process().children(recursive=True)
-            if "--type=renderer" in process.cmdline()
+            if "--type=renderer" in line_of(process)
         ]
         return max(tabs)
 

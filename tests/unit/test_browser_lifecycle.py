@@ -26,6 +26,7 @@ from tests.support.awkward_site import awkward_site
 from tests.support.browsing import Browsing
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
+from tests.support.processes import line_of
 from tests.support.sampling import sampled
 from tests.support.static_site import SiteHandler, serving
 
@@ -72,7 +73,7 @@ def chromiums() -> list[psutil.Process]:
 
 def renderers(browser: psutil.Process) -> list[psutil.Process]:
     """List the processes in which a browser draws its pages."""
-    return [one for one in browser.children(recursive=True) if "--type=renderer" in one.cmdline()]
+    return [one for one in browser.children(recursive=True) if "--type=renderer" in line_of(one)]
 
 
 def memory_mb(root: psutil.Process) -> float:

@@ -8,7 +8,7 @@ import signal
 from functools import partial
 
 import pytest
-from playwright.async_api import WebSocket
+from playwright.async_api import ConsoleMessage, WebSocket
 
 from openmanus_graph.backends.browser.page import view
 from openmanus_graph.backends.browser.page.frames import EVENTS
@@ -251,9 +251,18 @@ async def test_frames_that_a_busy_machine_draws_late_are_awaited(tab: Tab) -> No
     found = await session.send("SystemInfo.getProcessInfo")
     drawing = next(one["id"] for one in found["processInfo"] if one["type"] == "GPU")
     signals = {"stop": signal.SIGSTOP, "go on": signal.SIGCONT}
-    tab.page.on("console", lambda message: os.kill(drawing, signals[message.text]))
-    await tab.open("slides.html?late")
-    said = await tab.do(click, '"Open the list"')
+
+    def draw_or_not(message: ConsoleMessage) -> None:
+        if message.text in signals:
+            os.kill(drawing, signals[message.text])
+
+    tab.page.on("console", draw_or_not)
+    try:
+        await tab.open("slides.html?late")
+        said = await tab.do(click, '"Open the list"')
+    finally:
+        tab.page.remove_listener("console", draw_or_not)
+        os.kill(drawing, signal.SIGCONT)
     assert all(f'button "{name}"' in said for name in ("First", "Second", "Third"))
 
 

@@ -26,6 +26,7 @@ from openmanus_graph.state.settings import SandboxSettings
 from openmanus_graph.testing.replays import tool_session
 from tests.support.cli import until
 from tests.support.limits import BACKSTOP_S
+from tests.support.processes import line_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def install(session: Session) -> None:
 
 
 def servers() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "fork_server.py" in " ".join(p.cmdline())]
+    return [p for p in psutil.Process().children() if "fork_server.py" in line_of(p)]
 
 
 def environment(session: Session) -> dict[str, Any]:
@@ -244,7 +245,7 @@ with opened(pathlib.Path({str(tmp_path / "work")!r})) as session:
         forked, server = process.stdout.readline().split()
         assert forked == b"True"
         left = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(int(server))]
-        assert any(seconds in one.cmdline() for one in left)
+        assert any(seconds in line_of(one) for one in left)
         process.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(left, timeout=BACKSTOP_S)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]

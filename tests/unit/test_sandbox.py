@@ -36,6 +36,7 @@ from openmanus_graph.tools.execution import bash, python_execute
 from tests.support.cli import until
 from tests.support.crash import lives
 from tests.support.limits import BACKSTOP_S
+from tests.support.processes import line_of
 from tests.support.sampling import sampled
 
 BWRAP = SandboxSettings(mode="bwrap")
@@ -577,7 +578,7 @@ sys.stdin.read()
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         left = psutil.Process(process.pid).children(recursive=True)
-        assert any(seconds in one.cmdline() for one in left)
+        assert any(seconds in line_of(one) for one in left)
         if last_words:
             process.stdin.write(b"\n")
             process.stdin.flush()
