@@ -67,7 +67,7 @@ def test_texts_of_one_thread_that_are_written_at_one_moment_are_all_kept(
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, range(2)))
     found = Threads(workers[0])
-    missing = [one for one in sum(words, []) if not found.page(9, query=one)]
+    missing = [one for both in words for one in both if not found.page(9, query=one)]
     assert missing == []
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 from functools import partial
+from typing import Any, cast
 
 import pytest
 from playwright.async_api import ConsoleMessage, WebSocket
@@ -248,8 +249,8 @@ async def test_frames_that_a_busy_machine_draws_late_are_awaited(tab: Tab) -> No
     browser = tab.page.context.browser
     assert browser is not None
     session = await browser.new_browser_cdp_session()
-    found = await session.send("SystemInfo.getProcessInfo")
-    drawing = next(one["id"] for one in found["processInfo"] if one["type"] == "GPU")
+    found = cast("dict[str, Any]", await session.send("SystemInfo.getProcessInfo"))
+    drawing: int = next(one["id"] for one in found["processInfo"] if one["type"] == "GPU")
     signals = {"stop": signal.SIGSTOP, "go on": signal.SIGCONT}
 
     def draw_or_not(message: ConsoleMessage) -> None:
